@@ -1,0 +1,38 @@
+# make demo, make test: everything on a fresh machine with Python >= 3.10, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+# Where the real datasets are; what needs them skips with a message when they are not there.
+export MERCER_DATA ?= $(abspath ../shared/data)
+
+.PHONY: demo test slow check lint types format bench clean
+
+demo: .venv/ready
+	$(BIN)/python examples/digits.py
+
+test: .venv/ready
+	$(BIN)/python -m pytest -q
+
+slow: .venv/ready
+	$(BIN)/python -m pytest -q -m slow
+
+check: lint types test
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Made when missing, and made anew when what it was made from has changed.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist

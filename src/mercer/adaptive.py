@@ -1,0 +1,255 @@
+"""The adaptive kernel k_G: how many eigenvalues to level, and the batch and step that follow.
+
+From the subsample's eigenpairs (sigma_i, v_i) the levelled kernel is
+
+    k_q(x, z) = k(x, z) - phi(x)^T V D V^T phi(z),    D_i = (1 - sigma_q / sigma_i) / sigma_i
+
+whose top q eigenvalues are all about lambda_q.  SGD with it profits from batches up to
+
+    m*(k_q) = beta(K_q) / lambda_1(K_q)
+
+and q is chosen so that m* reaches the batch m_G that the device can use.
+
+The subsample flatters itself: its eigenvectors fit its own points, so beta and lambda_1 read off the
+spectrum are both too small for all other points, and a step built on them diverges.  Here both are
+measured on *fresh* training points.  beta is the mean of k_q(x, x) over those rather than the largest,
+because training scales down every point above it (`iteration.py`); m* is then the trace of K_q over
+its largest eigenvalue, at least 1 whatever the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mercer.kernels import Kernel, Points
+from mercer.plan import FreshEstimate, Plan
+from mercer.resource import Resource
+from mercer.spectrum import NystromSpectrum, largest_eigenvalue, nystrom_spectrum
+
+# Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
+# the second where it stops growing.
+SUBSAMPLE_SIZE = 2_000
+LARGEST_SUBSAMPLE = 12_000
+# Fresh points on which beta and lambda_1 are estimated, and the fewest that say anything.
+FRESH_POINTS = 2_000
+FEWEST_FRESH = 200
+# Eigenvectors beyond this share of s describe the subsample more than the data: on MNIST, s = 2,000,
+# going from q = s/4 to q = s/2 lowers beta by 7 % while tripling the cost.
+COMPONENT_SHARE = 0.25
+# A subsample this small is decomposed whole in milliseconds.
+SMALL_SUBSAMPLE = 400
+# Work that levelling may add to one epoch when it is not needed to reach m_G, only useful; and work
+# that growing the subsample may take.
+SPARE_WORK_SHARE = 0.02
+GROWTH_WORK_SHARE = 0.1
+# Elementwise passes of one kernel value cost about as much as this many features.
+ELEMENTWISE_FEATURES = 50
+# A batch below this share of m_G wastes the device more than a batch beyond m* wastes its points.
+SMALLEST_BATCH_SHARE = 1 / 8
+
+
+@dataclass(frozen=True)
+class LevelledKernel:
+    """What turns k into k_q, on the fixed coordinate block x_r (the first s training points)."""
+
+    V: Tensor  # (s, q)
+    D: Tensor  # (q,)
+
+    def diagonal(self, k_diag: Tensor, phi: Tensor) -> Tensor:
+        """k_q(x, x), (m,), from k(x, x) and phi(x)."""
+        return (k_diag - (phi @ self.V).square_() @ self.D).clamp_(min=0)  # (m,)
+
+    def correction(self, phi: Tensor, g: Tensor) -> Tensor:
+        """V D V^T Phi^T g, (s, l): what the step takes back on the fixed block."""
+        return self.V @ (self.D[:, None] * (self.V.T @ (phi.T @ g)))
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Numbers set by hand; None where the method chooses."""
+
+    subsample_size: int | None = None
+    n_components: int | None = None
+    batch_size: int | None = None
+    step_size: float | None = None
+
+
+def level(spectrum: NystromSpectrum, q: int) -> LevelledKernel:
+    """The levelled kernel k_q for 1 <= q <= the spectrum's rank."""
+    sigma = spectrum.sigma[:q]  # (q,)
+    return LevelledKernel(spectrum.V[:, :q], (1 - sigma[-1] / sigma) / sigma)
+
+
+def paper_components(spectrum: NystromSpectrum, m_G: float) -> int:
+    """q = max{ i : m*(k_i) <= m_G }, both beta and lambda from the subsample's own spectrum."""
+    critical = own_critical_batches(spectrum)  # (q_max,)
+    within = (critical <= m_G).nonzero()
+    return int(within[-1]) + 1 if len(within) else 1
+
+
+def own_critical_batches(spectrum: NystromSpectrum) -> Tensor:
+    """m*(k_i) for every i as the subsample sees itself, (q_max,)."""
+    sigma, V = spectrum.sigma, spectrum.V
+    # On the subsample phi(x_r)^T v_i = sigma_i V_ri, so that phi^T V D V^T phi is the sum over
+    # i <= q of V_ri² (sigma_i - sigma_q): two cumulative sums give it for every q.
+    squares = V.square()  # (s, q_max)
+    removed = (squares * sigma).cumsum(1) - squares.cumsum(1) * sigma  # (s, q_max)
+    beta = (spectrum.k_diag[:, None] - removed).amax(0)  # (q_max,)
+    return beta / (sigma / spectrum.s)
+
+
+@dataclass(frozen=True)
+class FreshSample:
+    """Kernel values between fresh points and between them and the subsample."""
+
+    K: Tensor  # (f, f)
+    phi: Tensor  # (f, s)
+    k_diag: Tensor  # (f,)
+
+    def estimate(self, levelled: LevelledKernel | None, q: int) -> FreshEstimate:
+        """beta and lambda_1 of the levelled kernel, or of k itself where there is none."""
+        K, diagonal = self.K, self.k_diag
+        if levelled is not None:
+            W = self.phi @ levelled.V  # (f, q)
+            K = K - (W * levelled.D) @ W.T  # (f, f)
+            diagonal = levelled.diagonal(self.k_diag, self.phi)
+        top = largest_eigenvalue(K)
+        return FreshEstimate(
+            q=q,
+            beta=float(diagonal.mean()),
+            beta_max=float(diagonal.max()),
+            # The largest eigenvalue is no less than the mean diagonal over the number of points:
+            # below that it is rounding.
+            lambda_1=max(top, float(diagonal.mean())) / len(K),
+        )
+
+
+def fresh_sample(kernel: Kernel, points: Points, s: int) -> FreshSample:
+    """The points that follow the subsample, or, where too few do, a sample that may overlap it."""
+    n = len(points)
+    fresh = points[s : s + FRESH_POINTS] if n - s >= FEWEST_FRESH else points[max(0, n - FRESH_POINTS) :]
+    return FreshSample(
+        K=kernel.block(fresh, fresh, same=True),
+        phi=kernel.block(fresh, points[:s]),
+        k_diag=kernel.diagonal(fresh),
+    )
+
+
+def best_step_size(m: int, beta: float, lambda_1: float) -> float:
+    """eta for batch m.
+
+    Per point the step 2 eta / m is 1 / beta up to m*, and 2 / (beta + (m - 1) lambda_1) beyond.
+    """
+    return 0.5 * m * (1 / beta if m <= beta / lambda_1 else 2 / (beta + (m - 1) * lambda_1))
+
+
+def adapt(
+    kernel: Kernel,
+    points: Points,
+    n_outputs: int,
+    resource: Resource,
+    ridge: float = 0.0,
+    requests: Requests = Requests(),
+) -> tuple[Plan, LevelledKernel]:
+    """Choose s, q, m and eta for training points in random order; the first s are the subsample."""
+    n, d = points.x.shape
+    work = d + n_outputs + ELEMENTWISE_FEATURES
+    s = _subsample_size(n, requests)
+    while True:
+        spectrum = nystrom_spectrum(kernel, points[:s], _most_components(s, requests))
+        rank = len(spectrum.sigma)
+        m_S = resource.memory_batch(n, d, n_outputs, preconditioner=s * rank)
+        m_C = resource.capacity_batch(n, d, n_outputs)
+        m_G = min(m_C, m_S) if requests.batch_size is None else requests.batch_size
+        m_G = int(max(1, min(m_G, n)))
+        fresh = fresh_sample(kernel, points, s)
+        paper = paper_components(spectrum, m_G)
+        q = _components(rank, paper, spare=int(SPARE_WORK_SHARE * n * work / (2 * s)), requests=requests)
+        chosen = fresh.estimate(level(spectrum, q), q)
+        if chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
+            q = rank
+            chosen = fresh.estimate(level(spectrum, q), q)
+        grown = min(2 * s, LARGEST_SUBSAMPLE)
+        grows = (
+            chosen.critical_batch_size < m_G
+            and requests.subsample_size is None
+            and s < grown <= n // 2
+            and 2 * n * grown * q + 3 * grown**2 * work < GROWTH_WORK_SHARE * n * n * work
+        )
+        if not grows:
+            break
+        s = grown
+
+    beta, lambda_1 = chosen.beta + ridge, chosen.lambda_1 + ridge / n
+    critical = beta / lambda_1
+    m = requests.batch_size or int(min(m_G, max(critical, SMALLEST_BATCH_SHARE * m_G, 1)))
+    eta = requests.step_size or best_step_size(m, beta, lambda_1)
+    plain = fresh.estimate(None, 0)
+    plan = Plan(
+        n=n,
+        d=d,
+        n_outputs=n_outputs,
+        kernel=str(kernel),
+        device=resource.device,
+        device_name=resource.name,
+        precision=str(points.x.dtype).removeprefix("torch."),
+        capacity=resource.capacity,
+        memory=resource.memory - resource.reserved,
+        capacity_batch_size=m_C,
+        memory_batch_size=m_S,
+        device_batch_size=m_G,
+        subsample_size=s,
+        n_components=q,
+        paper_rule=fresh.estimate(level(spectrum, min(paper, rank)), min(paper, rank)),
+        paper_rule_own_critical=float(own_critical_batches(spectrum)[min(paper, rank) - 1]),
+        beta_plain=plain.beta_max,
+        lambda_1_plain=plain.lambda_1,
+        beta=beta,
+        beta_max=chosen.beta_max + ridge,
+        lambda_1=lambda_1,
+        batch_size=m,
+        step_size=eta,
+        ridge=ridge,
+        bound=_active_bound(m, m_G, n, m_C, m_S, requests),
+        notes=spectrum.notes,
+    )
+    return plan, level(spectrum, q)
+
+
+def _subsample_size(n: int, requests: Requests) -> int:
+    s = requests.subsample_size
+    if s is None:
+        s = n if n < SUBSAMPLE_SIZE + FEWEST_FRESH else SUBSAMPLE_SIZE
+        q = requests.n_components
+        return s if q is None else min(n, max(s, q + 1))
+    if not 1 <= s <= n:
+        raise ValueError(
+            f"`subsample_size` must be between 1 and the number of training points, {n} after any "
+            f"held-out part. Got {s} instead."
+        )
+    return s
+
+
+def _most_components(s: int, requests: Requests) -> int:
+    if requests.n_components is not None:
+        return requests.n_components
+    return max(1, s - 1 if s <= SMALL_SUBSAMPLE else int(COMPONENT_SHARE * s))
+
+
+def _components(rank: int, paper: int, spare: int, requests: Requests) -> int:
+    """The adjusted q: the paper's at least, and as many more as cost next to nothing."""
+    if requests.n_components is not None:
+        return min(requests.n_components, rank)
+    return min(rank, max(paper, spare))
+
+
+def _active_bound(m: int, m_G: int, n: int, m_C: float, m_S: int, requests: Requests) -> str:
+    if requests.batch_size is not None:
+        return "set by hand"
+    if m < m_G:
+        return "spectrum"
+    if m_G == n:
+        return "data"
+    return "memory" if m_S < m_C else "capacity"

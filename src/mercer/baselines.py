@@ -1,0 +1,123 @@
+"""What the paper compares with, on the same engine: plain kernel SGD and the original EigenPro.
+
+Plain SGD is the same loop with nothing levelled, at its own best step: 1 / beta for a batch up to
+m*(k), 2 / (beta + (m - 1) lambda_1) beyond.
+
+The original EigenPro (Ma and Belkin 2017) writes each eigenfunction as a combination of all n points,
+
+    e_i = (1 / (n lambda_i)) sum_j e_i(x_j) k(x_j, .),
+
+so its correction changes all n weights, at n q l operations a step and n q memory:
+
+    alpha  <-  alpha + gamma E diag((1 - lambda_q / lambda_i) / (n lambda_i)) E_t^T g.
+
+The improved iteration (`iteration.py`) needs only the s weights of the subsample.  Where the subsample
+is all of the data the two are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mercer.adaptive import LevelledKernel, best_step_size
+from mercer.plan import Plan
+from mercer.products import TrainingProducts
+from mercer.training import Epoch, Limits, Outcome, Validation, train
+
+OnEpoch = Callable[[Epoch], None]
+
+
+def train_sgd(
+    products: TrainingProducts,
+    plan: Plan,
+    y: Tensor,
+    limits: Limits,
+    batch_size: int | None = None,
+    validation: Validation | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Outcome:
+    """Plain mini-batch kernel SGD; the batch is m*(k) unless given."""
+    beta, lambda_1 = plan.beta_plain + plan.ridge, plan.lambda_1_plain + plan.ridge / plan.n
+    m = batch_size or max(1, int(beta / lambda_1))
+    plain = replace(
+        plan,
+        subsample_size=0,
+        n_components=0,
+        beta=beta,
+        lambda_1=lambda_1,
+        batch_size=m,
+        step_size=best_step_size(m, beta, lambda_1),
+    )
+    nothing_levelled = LevelledKernel(V=y.new_zeros(0, 0), D=y.new_zeros(0))
+    without_block = TrainingProducts(products.kernel, products.points, s=0)
+    return train(without_block, nothing_levelled, plain, y, limits, validation, on_epoch=on_epoch)
+
+
+@dataclass(frozen=True)
+class OriginalPreconditioner:
+    """Eigenfunctions at all n points, and the factors of the correction."""
+
+    levelled: LevelledKernel
+    E: Tensor  # (n, q)  e_i(x_j)
+    factors: Tensor  # (q,)  (1 - lambda_q / lambda_i) / (n lambda_i)
+
+    def diagonal(self, k_diag: Tensor, phi: Tensor) -> Tensor:
+        return self.levelled.diagonal(k_diag, phi)
+
+
+def original_preconditioner(
+    products: TrainingProducts, levelled: LevelledKernel, sigma: Tensor
+) -> OriginalPreconditioner:
+    """From the eigenvalues sigma, (q,), of K_s that `levelled` was made from."""
+    n, s = len(products.points), products.s
+    rows = max(1, (1 << 22) // s)
+    E = (
+        torch.cat(
+            [
+                products.kernel.block(products.points[i : i + rows], products.points[:s]) @ levelled.V
+                for i in range(0, n, rows)
+            ]
+        )
+        / sigma.sqrt()
+    )  # (n, q)
+    return OriginalPreconditioner(levelled, E, (1 - sigma[-1] / sigma) / (n * sigma / s))
+
+
+def descend_everywhere(
+    alpha: Tensor,
+    batch: slice,
+    levelled: OriginalPreconditioner,
+    phi: Tensor,
+    g: Tensor,
+    gamma: float,
+) -> None:
+    """The original EigenPro step: the correction goes to all n weights."""
+    alpha[batch].sub_(g, alpha=gamma)  # (m, l)
+    inner = levelled.factors[:, None] * (levelled.E[batch].T @ g)  # (q, l)
+    alpha.addmm_(levelled.E, inner, alpha=gamma)  # (n, l)
+
+
+def train_original(
+    products: TrainingProducts,
+    preconditioner: OriginalPreconditioner,
+    plan: Plan,
+    y: Tensor,
+    limits: Limits,
+    validation: Validation | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Outcome:
+    """The original EigenPro iteration with the same q, batch and step as the plan."""
+    return train(
+        products,
+        preconditioner,
+        plan,
+        y,
+        limits,
+        validation,
+        descend=descend_everywhere,
+        on_epoch=on_epoch,
+    )

@@ -1,0 +1,333 @@
+"""Kernels k(x, z), as profiles of a squared distance, and the one place where distances are made.
+
+A kernel is a small frozen record.  `kernel.points(x)` prepares data once (squared norms),
+`kernel.block(a, b)` gives the dense matrix of k over two sets of prepared points, and
+`kernel.diagonal(a)` gives k(x, x).
+
+Distances come from ||x||² + ||z||² - 2 x·z, one matrix product.  That subtracts large numbers to
+get small ones, so three things guard it: callers centre the data when the kernel is translation
+invariant, a point's distance to itself is set to 0, and pairs so close that rounding would show
+are computed again from x - z.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+# A squared distance below this many units of rounding of ||x||² + ||z||² has lost more than about
+# one part in a hundred to cancellation and is computed again.
+CANCELLATION_UNITS = 100
+# Beyond this share of close pairs in a block, one pass over all pairs is cheaper than a gather.
+GATHER_SHARE = 1 / 16
+# Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
+GATHER_ELEMENTS = 1 << 22
+# Rows evaluated at a time where only the diagonal of a callable's block is wanted.
+DIAGONAL_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows."""
+
+    x: Tensor  # (n, d)
+    squared_norms: Tensor  # (n,)
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Points:
+        return Points(self.x[rows], self.squared_norms[rows])
+
+    @property
+    def nbytes(self) -> int:
+        return self.x.nbytes + self.squared_norms.nbytes
+
+
+def squared_distances(a: Points, b: Points, same: bool, out: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances between all pairs, (m, t); `same` says that a and b are one set.
+
+    Close pairs keep their relative accuracy: they are computed from differences.
+    """
+    shape = (len(a), len(b))
+    d2 = torch.empty(shape, dtype=a.x.dtype, device=a.x.device) if out is None else out
+    torch.add(a.squared_norms[:, None], b.squared_norms[None, :], out=d2)  # (m, t)
+    d2.addmm_(a.x, b.x.T, alpha=-2)  # (m, t)
+    if same:
+        d2.fill_diagonal_(math.inf)
+    if d2.numel() > 0:
+        _recompute_close_pairs(a, b, d2)
+    if same:
+        d2.fill_diagonal_(0)
+    return d2
+
+
+def _recompute_close_pairs(a: Points, b: Points, d2: Tensor) -> None:
+    threshold = CANCELLATION_UNITS * torch.finfo(d2.dtype).eps
+    largest = a.squared_norms.max() + b.squared_norms.max()
+    if bool(d2.amin() >= threshold * largest):  # the usual case, decided by one cheap pass
+        return
+    close = d2 < threshold * (a.squared_norms[:, None] + b.squared_norms[None, :])  # (m, t)
+    rows, columns = close.nonzero(as_tuple=True)
+    if len(rows) > GATHER_SHARE * d2.numel():
+        # Euclidean distance by differences, never by a matrix product.
+        exact = torch.cdist(a.x, b.x, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        d2.copy_(torch.where(torch.isinf(d2), d2, exact))
+        return
+    step = max(1, GATHER_ELEMENTS // max(1, a.x.shape[1]))
+    for first in range(0, len(rows), step):
+        i, j = rows[first : first + step], columns[first : first + step]
+        d2[i, j] = (a.x[i] - b.x[j]).square().sum(1)
+
+
+class Kernel(ABC):
+    """A positive definite kernel.  Subclasses are frozen dataclasses; see `Gaussian`."""
+
+    name: ClassVar[str]
+    #: k(x + c, z + c) == k(x, z), so that data may be centred first.
+    translation_invariant: ClassVar[bool] = True
+
+    def points(self, x: Tensor) -> Points:
+        """Prepare rows of `x` for `block` and `diagonal`."""
+        return Points(x, x.square().sum(1))
+
+    @abstractmethod
+    def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
+        """The dense (len(a), len(b)) matrix k(a_i, b_j).  `same`: a and b are the same points."""
+
+    def diagonal(self, a: Points) -> Tensor:
+        """k(x, x) for each point, (n,)."""
+        return torch.ones_like(a.squared_norms)
+
+    def __call__(self, x: Tensor, z: Tensor) -> Tensor:
+        return self.block(self.points(x), self.points(z), same=x is z)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The kernel as plain data, for a plan or a file; the inverse is `kernel_from_dict`."""
+        return {"name": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        values = [f"{f.name} {getattr(self, f.name):.4g}" for f in fields(self)]  # type: ignore[arg-type]
+        return f"{self.name} ({', '.join(values)})" if values else self.name
+
+
+@dataclass(frozen=True)
+class _Radial(Kernel):
+    """k(x, z) = p(||x - z||² / bandwidth²) with p(0) = 1."""
+
+    bandwidth: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
+            raise ValueError(
+                f"`bandwidth` must be a positive, finite number. Got {self.bandwidth!r} instead. "
+                'Give the distance over which the function varies, or "auto".'
+            )
+
+    @abstractmethod
+    def _profile_(self, u: Tensor) -> Tensor:
+        """Overwrite squared distances with kernel values."""
+
+    def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
+        return self._profile_(squared_distances(a, b, same, out))
+
+
+@dataclass(frozen=True)
+class Gaussian(_Radial):
+    """exp(-||x - z||² / (2 sigma²)).
+
+    >>> import torch
+    >>> Gaussian(bandwidth=1.0)(torch.zeros(1, 2), torch.tensor([[1.0, 1.0]]))
+    tensor([[0.3679]])
+    """
+
+    name = "gaussian"
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        return u.mul_(-0.5 / self.bandwidth**2).exp_()
+
+
+@dataclass(frozen=True)
+class Laplacian(_Radial):
+    """exp(-||x - z|| / sigma), the Euclidean norm."""
+
+    name = "laplacian"
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        return u.sqrt_().mul_(-1 / self.bandwidth).exp_()
+
+
+@dataclass(frozen=True)
+class Cauchy(_Radial):
+    """1 / (1 + ||x - z||² / sigma²)."""
+
+    name = "cauchy"
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        return u.mul_(1 / self.bandwidth**2).add_(1).reciprocal_()
+
+
+@dataclass(frozen=True)
+class Matern32(_Radial):
+    """(1 + t) exp(-t), t = sqrt(3) ||x - z|| / sigma."""
+
+    name = "matern32"
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        t = u.sqrt_().mul_(math.sqrt(3) / self.bandwidth)
+        decay = torch.exp(-t)
+        return t.add_(1).mul_(decay)
+
+
+@dataclass(frozen=True)
+class Matern52(_Radial):
+    """(1 + t + t²/3) exp(-t), t = sqrt(5) ||x - z|| / sigma."""
+
+    name = "matern52"
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        t = u.sqrt_().mul_(math.sqrt(5) / self.bandwidth)
+        decay = torch.exp(-t)
+        polynomial = (t / 3).add_(1)
+        return t.mul_(polynomial).add_(1).mul_(decay)
+
+
+@dataclass(frozen=True)
+class ExponentialPower(_Radial):
+    """exp(-(||x - z|| / sigma)^p), 0 < p <= 2: p = 1 is the Laplacian."""
+
+    exponent: float = 1.0
+    name = "exponential_power"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.exponent <= 2:
+            raise ValueError(
+                "`exponent` must lie in (0, 2], where the kernel is positive definite. "
+                f"Got {self.exponent!r} instead."
+            )
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        return u.mul_(1 / self.bandwidth**2).pow_(self.exponent / 2).neg_().exp_()
+
+
+@dataclass(frozen=True)
+class NeuralTangent(_Radial):
+    """Neural tangent kernel of an infinitely wide ReLU network with `depth` hidden layers.
+
+    The input is (x / sigma, 1), the 1 being the bias.  With u_0 the cosine between two inputs and
+    c_0 = c_1 = 1 at u = 1,
+
+        kappa_0(u) = (pi - theta) / pi              kappa_1(u) = (u (pi - theta) + sin theta) / pi
+        u_{h+1} = kappa_1(u_h)                      Theta_{h+1} = Theta_h kappa_0(u_h) + u_{h+1}
+
+    and k(x, z) = |x| |z| Theta_depth, so that k(x, x) = (depth + 1) |x|².
+    """
+
+    depth: int = 2
+    name = "neural_tangent"
+    translation_invariant = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.depth, int) and self.depth >= 1):
+            raise ValueError(f"`depth` must be a whole number, at least 1. Got {self.depth!r} instead.")
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        raise NotImplementedError("The neural tangent kernel is not a function of distance alone.")
+
+    def _lengths(self, a: Points) -> Tensor:
+        return (a.squared_norms / self.bandwidth**2 + 1).sqrt_()  # (n,)
+
+    def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
+        d2 = squared_distances(a, b, same, out).div_(self.bandwidth**2)  # (m, t)
+        length_a, length_b = self._lengths(a)[:, None], self._lengths(b)[None, :]
+        scale = length_a * length_b  # (m, t)
+        # The angle from the chord, 1 - cos = (d² - (|x| - |z|)²) / (2 |x| |z|): the cosine itself
+        # has no digits left for points that are close together.
+        chord = d2.sub_((length_a - length_b).square_()).clamp_(min=0)  # (m, t)
+        theta = chord.div_(4 * scale).clamp_(max=1).sqrt_().asin_().mul_(2)  # (m, t)
+        u = torch.cos(theta)
+        tangent = u.clone()
+        for _ in range(self.depth):
+            straight = (math.pi - theta) / math.pi  # kappa_0
+            u = (u * straight).add_(torch.sin(theta), alpha=1 / math.pi).clamp_(-1, 1)  # kappa_1
+            tangent.mul_(straight).add_(u)
+            theta = torch.acos(u)
+        result = tangent.mul_(scale)
+        return result if out is None else out.copy_(result)
+
+    def diagonal(self, a: Points) -> Tensor:
+        return (self.depth + 1) * self._lengths(a).square_()
+
+
+@dataclass(frozen=True)
+class Custom(Kernel):
+    """Any positive definite function of two tensors, (m, d) and (t, d) to (m, t)."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    name = "custom"
+    translation_invariant = False
+
+    def points(self, x: Tensor) -> Points:
+        return Points(x, x.new_zeros(len(x)))  # norms are the function's own business
+
+    def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
+        values = self.function(a.x, b.x)
+        if not isinstance(values, Tensor) or values.shape != (len(a), len(b)):
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"A kernel function must return a tensor of shape {(len(a), len(b))} for inputs of "
+                f"{len(a)} and {len(b)} rows. Got {got} instead."
+            )
+        return values.to(a.x.dtype) if out is None else out.copy_(values)
+
+    def diagonal(self, a: Points) -> Tensor:
+        pieces = [
+            self.block(piece, piece, same=True).diagonal()
+            for piece in (a[i : i + DIAGONAL_ROWS] for i in range(0, len(a), DIAGONAL_ROWS))
+        ]
+        return torch.cat(pieces)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "function": getattr(self.function, "__qualname__", "function")}
+
+    def __str__(self) -> str:
+        return f"custom ({self.to_dict()['function']})"
+
+
+KERNELS: dict[str, type[_Radial]] = {
+    cls.name: cls
+    for cls in (Gaussian, Laplacian, Cauchy, Matern32, Matern52, ExponentialPower, NeuralTangent)
+}
+
+
+def as_kernel(kernel: str | Kernel | Callable[[Tensor, Tensor], Tensor], bandwidth: float) -> Kernel:
+    """A kernel from a name (which takes `bandwidth`), a `Kernel` (which has its own) or a function."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel](bandwidth=bandwidth)
+    if callable(kernel):
+        return Custom(kernel)
+    raise ValueError(
+        f"`kernel` must be one of {', '.join(sorted(KERNELS))}, a mercer kernel or a function of "
+        f"two tensors. Got {kernel!r} instead."
+    )
+
+
+def kernel_from_dict(data: dict[str, Any]) -> Kernel:
+    """The kernel that `Kernel.to_dict` described."""
+    name = data.get("name")
+    if name not in KERNELS:
+        raise ValueError(
+            f"A stored kernel must be one of {', '.join(sorted(KERNELS))}. Got {name!r} instead: "
+            "a kernel function of your own cannot be read back from data, so pass it again."
+        )
+    return replace(KERNELS[name](), **{key: value for key, value in data.items() if key != "name"})

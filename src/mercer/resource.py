@@ -1,0 +1,272 @@
+"""What the device offers: parallel capacity C_G, memory S_G, and the batch size m_G they allow.
+
+One iteration of the method costs (d + l) m n operations.  The paper's model of a resource G is that
+an iteration takes constant time until it has C_G operations in flight, so that
+
+    m_C solves  (d + l) m n = C_G                        all parallel units busy
+    m_S solves  (d + 2 l + c m) n + s q = S_G            memory full, c copies of the m x n block
+    m_G = min(m_C, m_S)
+
+(the paper writes d + l and c = 1; its implementation keeps weights and targets, l each, and c = 3).
+C_G alone has a batch shrink as 1/n without end.  On real devices a product with few rows is bound by
+memory traffic however long it is, so a second measured number, `full_rate_rows`, bounds m_C below.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import platformdirs
+import psutil
+import torch
+
+from mercer.kernels import Gaussian
+
+GIB = 1024**3
+# Held back from the memory found, for the interpreter, libraries and other processes: the paper's
+# implementation reserves 0.6 GB of a 12 GB device, the same twentieth.
+RESERVED_SHARE = 0.05
+# The shape of the products that are timed: short enough to take milliseconds, long enough that the
+# centres do not sit in the innermost caches.
+PROBE_CENTRES = 4096
+PROBE_FEATURES = 256
+PROBE_SECONDS = 0.4
+# Throughput within this share of the best counts as "stopped rising".
+SATURATED_SHARE = 0.9
+# The paper's implementation allows for a preconditioner of this many components.
+PAPER_COMPONENTS = 1000
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A device as the method sees it.  Measure one with `measure_resource`, or write one down.
+
+    >>> titan = Resource(capacity=float("inf"), memory=12 * GIB, reserved=0.6 * GIB, block_copies=3)
+    >>> titan.memory_batch(n=1_100_000, d=440, l=144, preconditioner=12_000 * PAPER_COMPONENTS)
+    681
+    """
+
+    capacity: float  # C_G: operations in flight that saturate the device
+    memory: float  # S_G in bytes, before `reserved`
+    device: str = "cpu"
+    reserved: float = 0.0  # bytes of `memory` not to be used
+    block_copies: float = 1.0  # m x n buffers alive at once
+    full_rate_rows: int = 1  # fewest rows at which a long product runs at full rate
+    element_size: int = 4
+    name: str = "written down by hand"
+
+    def __post_init__(self) -> None:
+        for field in ("capacity", "memory"):
+            value = getattr(self, field)
+            if not value > 0:
+                raise ValueError(f"`{field}` must be positive. Got {value!r} instead.")
+
+    def capacity_batch(self, n: int, d: int, l: int) -> float:
+        """m_C, the batch that keeps every parallel unit busy; may be infinite."""
+        return max(float(self.full_rate_rows), self.capacity / ((d + l) * n))
+
+    def memory_batch(self, n: int, d: int, l: int, preconditioner: int = 0) -> int:
+        """m_S, the batch whose kernel block fits; 0 where the data alone does not."""
+        floats = (self.memory - self.reserved) / self.element_size - preconditioner
+        return max(0, int((floats / n - d - 2 * l) / self.block_copies))
+
+    def batch(self, n: int, d: int, l: int, preconditioner: int = 0) -> int:
+        """m_G, at least 1."""
+        return max(1, int(min(self.capacity_batch(n, d, l), self.memory_batch(n, d, l, preconditioner))))
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """The torch device for "auto", "cpu", "cuda", "cuda:1" or "mps"; refuses one that is not there."""
+    if str(device) == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f'`device` must be "auto" or a device PyTorch knows, such as "cpu", "cuda:0" or "mps". '
+            f"Got {device!r} instead."
+        ) from error
+    missing = {
+        "cuda": (found.index or 0) >= torch.cuda.device_count(),
+        "mps": not torch.backends.mps.is_available(),
+    }
+    if missing.get(found.type, False):
+        raise ValueError(
+            f"`device` must be present on this machine. Got {device!r} instead, which PyTorch does "
+            'not see: use device="auto", or install a build of PyTorch for it.'
+        )
+    return found
+
+
+def free_memory(device: torch.device) -> float:
+    """S_G in bytes: what this process may still take on the device."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    if device.type == "mps":
+        return float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    limits = [float(psutil.virtual_memory().available), *_container_headroom()]
+    process = psutil.Process()
+    if hasattr(process, "rlimit"):  # Linux
+        soft, _ = process.rlimit(psutil.RLIMIT_AS)
+        if soft != psutil.RLIM_INFINITY:
+            limits.append(float(soft - process.memory_info().vms))
+    return max(0.0, min(limits))
+
+
+def _container_headroom(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[float]:
+    """Limit minus use of each control group this process is in, versions 1 and 2."""
+    headroom: list[float] = []
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return headroom  # not Linux
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        base = root if controllers == "" else root / "memory"
+        limit_name, use_name = (
+            ("memory.max", "memory.current")
+            if controllers == ""
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        )
+        # A limit on any ancestor binds; inside a container the own path may not be visible, and
+        # then the group's files are at the root itself.
+        folder = base / path.strip("/")
+        while True:
+            limit, use = _number_in(folder / limit_name), _number_in(folder / use_name)
+            if limit is not None and use is not None:
+                # Pages of files read earlier are given back when needed.
+                cache = _statistic(folder / "memory.stat", "inactive_file")
+                headroom.append(limit - use + cache)
+            if folder == base or base not in folder.parents:
+                break
+            folder = folder.parent
+    return headroom
+
+
+def _number_in(path: Path) -> float | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return float(text) if text.isdigit() else None  # "max" means no limit
+
+
+def _statistic(path: Path, key: str) -> float:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((float(line.split()[1]) for line in lines if line.startswith(key + " ")), 0.0)
+
+
+def measure_resource(
+    device: torch.device, dtype: torch.dtype = torch.float32, cache: Path | None = None
+) -> Resource:
+    """The resource of a real device: S_G read now, C_G measured once and remembered in `cache`."""
+    threads = f"{torch.get_num_threads()} threads"
+    key = " | ".join([_device_name(device), str(dtype), threads, f"torch {torch.__version__}"])
+    cache = cache or platformdirs.user_cache_path("mercer") / "capacity.json"
+    known = _read_cache(cache)
+    entry = known.get(key)
+    if entry is None:
+        m = saturating_rows(_kernel_product_timer(device, dtype), PROBE_SECONDS)
+        entry = {"capacity": float(m * PROBE_CENTRES * (PROBE_FEATURES + 1)), "full_rate_rows": m}
+        _write_cache(cache, known | {key: entry})
+    memory = free_memory(device)
+    return Resource(
+        capacity=entry["capacity"],
+        full_rate_rows=int(entry["full_rate_rows"]),
+        memory=memory,
+        reserved=RESERVED_SHARE * memory,
+        device=str(device),
+        element_size=torch.finfo(dtype).bits // 8,
+        name=_device_name(device),
+    )
+
+
+def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf) -> int:
+    """The fewest rows, doubling from 1, at which rows per second have stopped rising.
+
+    `seconds_at(m)` times one product with m rows.  Doubling stops once two further doublings gained
+    nothing worth having, or when `budget` seconds are spent.
+    """
+    start = time.perf_counter()
+    rates: dict[int, float] = {}
+    m = 1
+    while m <= 1 << 16:
+        rates[m] = m / seconds_at(m)
+        best = max(rates.values())
+        first = next(rows for rows, rate in rates.items() if rate >= SATURATED_SHARE * best)
+        if m >= 4 * first or time.perf_counter() - start > budget:
+            break
+        m *= 2
+    return first
+
+
+def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[[int], float]:
+    kernel = Gaussian(bandwidth=math.sqrt(PROBE_FEATURES))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(PROBE_CENTRES, PROBE_FEATURES, generator=generator).to(device, dtype)
+    centres = kernel.points(x)
+    weights = x[:, :1].contiguous()
+
+    def seconds_at(m: int) -> float:
+        rows = kernel.points(x.repeat(-(-m // len(x)), 1)[:m])
+        best = math.inf
+        for attempt in range(4):  # the first warms up; of the rest the best, as others share the machine
+            start = time.perf_counter()
+            product = kernel.block(rows, centres) @ weights
+            float(product[0, 0])  # waits for the device
+            if attempt:
+                best = min(best, time.perf_counter() - start)
+        return best
+
+    return seconds_at
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"Apple GPU ({platform.machine()})"
+    return f"{platform.processor() or platform.machine()} CPU, {os.cpu_count()} cores"
+
+
+def _read_cache(path: Path) -> dict[str, dict[str, float]]:
+    try:
+        known = json.loads(path.read_text())
+        return {
+            key: {"capacity": float(value["capacity"]), "full_rate_rows": float(value["full_rate_rows"])}
+            for key, value in known.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}  # absent or damaged: measured again
+
+
+def _write_cache(path: Path, known: dict[str, dict[str, float]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(known, file, indent=1)
+        os.replace(file.name, path)
+    except OSError:
+        return  # a read-only home only costs measuring again
+
+
+def with_memory(resource: Resource, memory: float | None) -> Resource:
+    """The same device with a budget set by hand."""
+    return resource if memory is None else replace(resource, memory=memory, reserved=0.0)

@@ -1,0 +1,204 @@
+"""Epochs over steps: training to the interpolant, watched, guarded and stopped early.
+
+The points are in one random order with the subsample first, and batches are contiguous in it.  In the
+first epoch a batch needs only the kernel against the fixed block and the points already visited, since
+all other weights are still zero.
+
+The loop returns data.  Whoever wants to print or draw passes `on_batch` and `on_epoch`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from mercer.iteration import HasDiagonal, descend, residual, safe_weights
+from mercer.kernels import Points
+from mercer.plan import Plan
+from mercer.products import TrainingProducts, batches, kernel_times
+from mercer.stopping import EarlyStopping
+
+# A batch's loss this many times that of predicting nothing is divergence: unseen points can be
+# predicted worse than by nothing, but not by this much.
+DIVERGED_BATCH = 100.0
+# An epoch's loss this many times the best so far is divergence: every point was fitted before.
+DIVERGED_EPOCH = 2.0
+MOST_HALVINGS = 12
+
+
+class DivergenceError(ArithmeticError):
+    """Training diverged at every step size tried."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training points.  Losses are mean squared errors per output."""
+
+    number: int
+    train_loss: float  # of each batch just before its step
+    validation_loss: float | None
+    validation_score: float | None
+    seconds: float
+    step_size: float  # eta
+    halvings: int  # how often the guard halved the step in this epoch
+
+
+@dataclass(frozen=True)
+class History:
+    """The epochs of a run, as data.
+
+    >>> History((Epoch(1, 0.5, None, None, 0.1, 64.0, 0),)).column("train_loss")
+    [0.5]
+    """
+
+    epochs: tuple[Epoch, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, index: int) -> Epoch:
+        return self.epochs[index]
+
+    def column(self, name: str) -> list[float | None]:
+        """One field over all epochs."""
+        return [getattr(epoch, name) for epoch in self.epochs]
+
+    def to_dicts(self) -> list[dict[str, float | None]]:
+        """A list of plain dictionaries, as `pandas.DataFrame` takes it."""
+        return [asdict(epoch) for epoch in self.epochs]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Held-out points, their targets on the training scale, and a score, larger being better."""
+
+    points: Points
+    y: Tensor  # (n_val, l)
+    score: Callable[[Tensor], float]  # of predictions, (n_val, l)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training made."""
+
+    alpha: Tensor  # (n, l)
+    history: History
+    converged: bool
+    reason: str
+    validation_predictions: Tensor | None  # of the weights kept
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When training ends."""
+
+    max_epochs: int
+    tol: float  # train loss, as a share of the loss of predicting nothing, that counts as interpolation
+    patience: int
+    tolerance: float
+
+
+def train(
+    products: TrainingProducts,
+    levelled: HasDiagonal,
+    plan: Plan,
+    y: Tensor,
+    limits: Limits,
+    validation: Validation | None = None,
+    *,
+    descend: Callable[..., None] = descend,
+    on_batch: Callable[[int, int, int, float], None] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Outcome:
+    """Solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0.
+
+    `descend` is the step; the baselines have another.  `on_batch` gets the epoch, the batch, the
+    number of batches and the batch's loss.
+    """
+    n = len(y)
+    kernel, points = products.kernel, products.points
+    order = batches(n, plan.subsample_size, plan.batch_size)
+    alpha = torch.zeros_like(y)  # (n, l)
+    weights = y.new_ones(n, 1)  # (n, 1)  of iteration.py, each set at the point's first visit
+    gamma = 2 * plan.step_size / plan.batch_size
+    nothing = float(y.square().mean())  # the loss of predicting nothing
+    # Below this a loss is rounding error, and its ups and downs mean nothing.
+    rounding = torch.finfo(y.dtype).eps * nothing
+    stopping = EarlyStopping(limits.patience, limits.tolerance)
+    good = alpha.clone()  # weights after the last good epoch
+    best, best_predictions = alpha, None
+    best_train_loss = math.inf
+    epochs: list[Epoch] = []
+    halvings = 0
+    converged, reason = False, f"all {limits.max_epochs} epochs are done"
+
+    number = 1
+    start = time.perf_counter()
+    while number <= limits.max_epochs:
+        total = y.new_zeros(())
+        diverged = False
+        for i, batch in enumerate(order):
+            seen = batch.stop if number == 1 else n
+            f, phi = products.rows(batch, alpha, seen)  # (m, l), (m, s)
+            if number == 1:
+                k_diag = kernel.diagonal(points[batch])  # (m,)
+                weights[batch] = safe_weights(levelled, k_diag, phi, plan.beta, plan.ridge)
+            g = residual(f, alpha[batch], y[batch], plan.ridge)  # (m, l)
+            batch_loss = g.square().mean()
+            descend(alpha, batch, levelled, phi, g.mul_(weights[batch]), gamma)
+            total += batch_loss * (len(g) / n)
+            loss = float(batch_loss)
+            if not loss <= DIVERGED_BATCH * max(nothing, rounding):
+                diverged = True
+                break
+            if on_batch is not None:
+                on_batch(number, i + 1, len(order), loss)
+        train_loss = float(total)
+        if diverged or train_loss > DIVERGED_EPOCH * max(best_train_loss, rounding):
+            if halvings == MOST_HALVINGS:
+                raise DivergenceError(_causes(plan, gamma))
+            halvings += 1
+            gamma /= 2
+            alpha.copy_(good)
+            continue
+
+        val_loss, val_score, predictions = None, None, None
+        verdict = None
+        if validation is not None:
+            predictions = kernel_times(kernel, validation.points, points, alpha)  # (n_val, l)
+            val_loss = float((predictions - validation.y).square().mean())
+            val_score = validation.score(predictions)
+            verdict = stopping.update(val_loss)
+        now = time.perf_counter()
+        eta = gamma * plan.batch_size / 2
+        epochs.append(Epoch(number, train_loss, val_loss, val_score, now - start, eta, halvings))
+        if on_epoch is not None:
+            on_epoch(epochs[-1])
+        start, halvings = now, 0
+        best_train_loss = min(best_train_loss, train_loss)
+        good.copy_(alpha)
+        if verdict is not None and verdict.best:
+            best, best_predictions = alpha.clone(), predictions
+        if verdict is not None and verdict.stop:
+            converged, reason = True, verdict.reason
+            break
+        if train_loss <= limits.tol * nothing:
+            converged, reason = True, "the training points are interpolated to the tolerance"
+            break
+        number += 1
+    kept = best if validation is not None else alpha
+    return Outcome(kept, History(tuple(epochs)), converged, reason, best_predictions)
+
+
+def _causes(plan: Plan, gamma: float) -> str:
+    return (
+        f"Training must bring the residual down. It grew at every step tried, the last being "
+        f"{gamma:.3g} per point. It may be because (a) the kernel is not positive definite, (b) "
+        f"`step_size` was set too large by hand, (c) {plan.precision} is too coarse for features of "
+        'this range: rescale them or use precision="float64".'
+    )
