@@ -14,13 +14,14 @@ The subsample flatters itself: its eigenvectors fit its own points, so beta and 
 spectrum are both too small for all other points, and a step built on them diverges.  Here both are
 measured on *fresh* training points.  beta is the mean of k_q(x, x) over those rather than the largest,
 because training scales down every point above it (`iteration.py`); m* is then the trace of K_q over
-its largest eigenvalue, at least 1 whatever the data.
+its largest eigenvalue, at least 1 whatever the data, and lambda_1 is that of the scaled operator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Points
@@ -40,14 +41,19 @@ FEWEST_FRESH = 200
 COMPONENT_SHARE = 0.25
 # A subsample this small is decomposed whole in milliseconds.
 SMALL_SUBSAMPLE = 400
-# Work that levelling may add to one epoch when it is not needed to reach m_G, only useful; and work
-# that growing the subsample may take.
+# Work, as a share of one epoch's, that levelling may add where it is not needed to reach m_G, only
+# useful; and that a larger subsample may take where it is needed, since every epoch gains by it.
 SPARE_WORK_SHARE = 0.02
-GROWTH_WORK_SHARE = 0.1
+GROWTH_WORK_SHARE = 0.5
+# Growth of m* below which a larger subsample is not worth a further doubling.
+GROWTH_WORTH_HAVING = 1.2
 # Elementwise passes of one kernel value cost about as much as this many features.
 ELEMENTWISE_FEATURES = 50
-# A batch below this share of m_G wastes the device more than a batch beyond m* wastes its points.
+# A batch below this share of the rows that run at full rate wastes the device more than a batch beyond
+# m* wastes its points.
 SMALLEST_BATCH_SHARE = 1 / 8
+# Share of the largest stable step taken beyond m*, as the paper's implementation does for a full batch.
+STABILITY_MARGIN = 0.95
 
 
 @dataclass(frozen=True)
@@ -109,21 +115,23 @@ class FreshSample:
     k_diag: Tensor  # (f,)
 
     def estimate(self, levelled: LevelledKernel | None, q: int) -> FreshEstimate:
-        """beta and lambda_1 of the levelled kernel, or of k itself where there is none."""
+        """beta and lambda_1 of the levelled kernel, or of k itself where there is none.
+
+        lambda_1 is that of W^1/2 K_q W^1/2 / n, with the weights w_i = min(1, beta / k_q(x_i, x_i)) that
+        training gives to its points, so that a few far ones do not set it for all.
+        """
         K, diagonal = self.K, self.k_diag
         if levelled is not None:
             W = self.phi @ levelled.V  # (f, q)
             K = K - (W * levelled.D) @ W.T  # (f, f)
             diagonal = levelled.diagonal(self.k_diag, self.phi)
-        top = largest_eigenvalue(K)
-        return FreshEstimate(
-            q=q,
-            beta=float(diagonal.mean()),
-            beta_max=float(diagonal.max()),
-            # The largest eigenvalue is no less than the mean diagonal over the number of points:
-            # below that it is rounding.
-            lambda_1=max(top, float(diagonal.mean())) / len(K),
-        )
+        # Below these bounds both numbers are rounding error: the diagonal has lost that much to
+        # subtraction, and no eigenvalue is largest that is less than their mean.
+        beta = max(float(diagonal.mean()), torch.finfo(K.dtype).eps * float(self.k_diag.mean()))
+        # Training scales the residual of points above beta down (iteration.py), and so its operator.
+        root = (beta / diagonal.clamp(min=beta)).sqrt_()  # (f,)
+        lambda_1 = max(largest_eigenvalue(root[:, None] * K * root), beta) / len(K)
+        return FreshEstimate(q=q, beta=beta, beta_max=float(diagonal.max()), lambda_1=lambda_1)
 
 
 def fresh_sample(kernel: Kernel, points: Points, s: int) -> FreshSample:
@@ -140,9 +148,12 @@ def fresh_sample(kernel: Kernel, points: Points, s: int) -> FreshSample:
 def best_step_size(m: int, beta: float, lambda_1: float) -> float:
     """eta for batch m.
 
-    Per point the step 2 eta / m is 1 / beta up to m*, and 2 / (beta + (m - 1) lambda_1) beyond.
+    Per point the step 2 eta / m is 1 / beta up to m*, and 2 / (beta + (m - 1) lambda_1) beyond, less a
+    margin: the latter is the limit of stability, where a direction that holds all of a batch (rows that
+    are all alike, say) swings for ever.
     """
-    return 0.5 * m * (1 / beta if m <= beta / lambda_1 else 2 / (beta + (m - 1) * lambda_1))
+    limit = 2 / (beta + (m - 1) * lambda_1)
+    return 0.5 * m * (1 / beta if m <= beta / lambda_1 else min(1 / beta, STABILITY_MARGIN * limit))
 
 
 def adapt(
@@ -157,6 +168,7 @@ def adapt(
     n, d = points.x.shape
     work = d + n_outputs + ELEMENTWISE_FEATURES
     s = _subsample_size(n, requests)
+    critical_before = 0.0
     while True:
         spectrum = nystrom_spectrum(kernel, points[:s], _most_components(s, requests))
         rank = len(spectrum.sigma)
@@ -176,15 +188,17 @@ def adapt(
             chosen.critical_batch_size < m_G
             and requests.subsample_size is None
             and s < grown <= n // 2
+            and chosen.critical_batch_size > GROWTH_WORTH_HAVING * critical_before
             and 2 * n * grown * q + 3 * grown**2 * work < GROWTH_WORK_SHARE * n * n * work
         )
         if not grows:
             break
-        s = grown
+        s, critical_before = grown, chosen.critical_batch_size
 
     beta, lambda_1 = chosen.beta + ridge, chosen.lambda_1 + ridge / n
     critical = beta / lambda_1
-    m = requests.batch_size or int(min(m_G, max(critical, SMALLEST_BATCH_SHARE * m_G, 1)))
+    floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
+    m = requests.batch_size or int(min(m_G, max(critical, floor)))
     eta = requests.step_size or best_step_size(m, beta, lambda_1)
     plain = fresh.estimate(None, 0)
     plan = Plan(
@@ -212,7 +226,7 @@ def adapt(
         batch_size=m,
         step_size=eta,
         ridge=ridge,
-        bound=_active_bound(m, m_G, n, m_C, m_S, requests),
+        bound=_active_bound(m, m_G, n, s, m_C, m_S, requests),
         notes=spectrum.notes,
     )
     return plan, level(spectrum, q)
@@ -245,11 +259,11 @@ def _components(rank: int, paper: int, spare: int, requests: Requests) -> int:
     return min(rank, max(paper, spare))
 
 
-def _active_bound(m: int, m_G: int, n: int, m_C: float, m_S: int, requests: Requests) -> str:
+def _active_bound(m: int, m_G: int, n: int, s: int, m_C: float, m_S: int, requests: Requests) -> str:
     if requests.batch_size is not None:
         return "set by hand"
+    if m_G == n and s == n:
+        return "data"
     if m < m_G:
         return "spectrum"
-    if m_G == n:
-        return "data"
     return "memory" if m_S < m_C else "capacity"

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -201,6 +201,11 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         return X_val, None if y_val is None else np.asarray(_as_numpy(y_val))
 
     def _kernel(self, x: Tensor, generator: torch.Generator) -> Kernel:
+        if not bool(torch.isfinite(x.square().sum(1)).all()):
+            raise ValueError(
+                f"Squared lengths of rows must be finite in {self.precision}. Got an overflow: the "
+                'features are too large, so rescale them, or use precision="float64".'
+            )
         named = isinstance(self.kernel, str)
         if named and self.bandwidth == "auto":
             return as_kernel(self.kernel, median_bandwidth(x, generator))
@@ -260,22 +265,26 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         for name in ("bandwidth", "step_size", "memory"):
             auto_or(name, Real, 0, True, "a positive, finite number")
         for name, minimum in (("max_epochs", 1), ("patience", 1)):
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             whole = isinstance(value, Integral) and not isinstance(value, bool)
             require(name, whole and value >= minimum, f"a whole number, at least {minimum}")
         for name in ("ridge", "tol", "min_improvement"):
-            value: Any = getattr(self, name)
-            require(name, isinstance(value, Real) and 0 <= value < math.inf, "a number, at least 0")
-        fraction = self.validation_fraction
+            number: Any = getattr(self, name)
+            holds = isinstance(number, Real) and 0 <= float(number) < math.inf
+            require(name, holds, "a number, at least 0")
+        fraction: Any = self.validation_fraction
         require(
-            "validation_fraction", isinstance(fraction, Real) and 0 < fraction < 1, "between 0 and 1"
+            "validation_fraction",
+            isinstance(fraction, Real) and 0 < float(fraction) < 1,
+            "between 0 and 1",
         )
         require("precision", self.precision in ("float32", "float64"), '"float32" or "float64"')
 
     def _decision(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "machine_")
         X = validate_data(self, _as_numpy(X), reset=False, **_NUMBERS)
-        return _to_numpy(self.machine_.predict(torch.from_numpy(np.ascontiguousarray(X))))  # (m, l)
+        decision = self.machine_.predict(torch.from_numpy(np.ascontiguousarray(X)))  # (m, l)
+        return _to_numpy(decision).astype(X.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -370,7 +379,7 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
                 "`y` must be one column of labels, or a 0/1 indicator matrix of several labels. Got "
                 f"{y.shape[1]} columns with other values: fit one classifier for each column."
             )
-        y = _column(y)
+        y = column_or_1d(y, warn=True)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -538,10 +547,6 @@ def _to_device(values: NDArray[Any], device: torch.device, dtype: torch.dtype) -
 
 def _to_numpy(values: Tensor) -> NDArray[Any]:
     return np.asarray(values.cpu().numpy())
-
-
-def _column(y: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(y[:, 0] if y.ndim == 2 else y)
 
 
 def _sigmoid(logits: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ BOUNDS = {
     "capacity": "all parallel units are busy at this batch; a larger one would not run faster",
     "memory": "a larger kernel block would not fit",
     "spectrum": "the levelled spectrum supports no larger batch; a larger q or s would",
-    "data": "the batch is the whole training set",
+    "data": "all points are in the subsample and could be in one batch",
     "set by hand": "the batch was given",
 }
 

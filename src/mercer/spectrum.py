@@ -27,8 +27,8 @@ from mercer.kernels import Kernel, Points
 # decaying spectrum profits from more, and a share of q costs no more than that share).
 OVERSAMPLING = 16
 OVERSAMPLING_SHARE = 0.1
-# Power passes before Rayleigh-Ritz.  On MNIST (s = 2,000) three leave the last of 500 Ritz values 15 % low
-# and the first half exact to a thousandth, in two thirds of the time of a full decomposition.
+# Power passes before Rayleigh-Ritz.  On MNIST (s = 2,000) three leave the last of 500 Ritz values 15 %
+# low, in two thirds of the time of a full decomposition.
 POWER_PASSES = 3
 # Relative change of the largest eigenvalue that ends its iteration.
 EIGENVALUE_TOLERANCE = 1e-3
@@ -71,6 +71,12 @@ def nystrom_spectrum(
             'precision="float64"), or the kernel function may be wrong.'
         )
     k_diag = kernel.diagonal(x_r)
+    if not bool((k_diag >= 0).all() and (k_diag > 0).any()):
+        raise ValueError(
+            "A kernel must be positive semi-definite: k(x, x) at least 0, and not 0 everywhere. Got "
+            f"values down to {float(k_diag.min()):.3g}, up to {float(k_diag.max()):.3g}: correct the "
+            "kernel function."
+        )
     notes: tuple[str, ...] = ()
     sigma, V = top_eigenpairs(K, q_max, generator)
     if not _usable(sigma, V):
@@ -78,9 +84,8 @@ def nystrom_spectrum(
         sigma, V = top_eigenpairs(K.to("cpu", torch.float64), q_max, generator)
         if not _usable(sigma, V):
             raise ValueError(
-                "The kernel matrix of the subsample must be positive semi-definite with a positive "
-                f"largest eigenvalue. Got {float(sigma[0]):.3g} for the largest: the kernel function "
-                "may not be positive definite, or all its values may be zero."
+                "The kernel matrix of the subsample must have a positive largest eigenvalue. Got "
+                f"{float(sigma[0]):.3g}: the kernel function may not be positive definite."
             )
         sigma, V = sigma.to(K.device, K.dtype), V.to(K.device, K.dtype)
     # Same cut-off as numpy.linalg.matrix_rank, in the precision K_s was computed in: a pair below

@@ -130,7 +130,9 @@ def train(
     # Below this a loss is rounding error, and its ups and downs mean nothing.
     rounding = torch.finfo(y.dtype).eps * nothing
     stopping = EarlyStopping(limits.patience, limits.tolerance)
-    good = alpha.clone()  # weights after the last good epoch
+    # A loss is measured before its step, so weights are known to be good only once an epoch has
+    # started from them and ended well.
+    good, started = alpha.clone(), alpha.clone()  # where the last good epoch began; where this one did
     best, best_predictions = alpha, None
     best_train_loss = math.inf
     epochs: list[Epoch] = []
@@ -140,7 +142,7 @@ def train(
     number = 1
     start = time.perf_counter()
     while number <= limits.max_epochs:
-        total = y.new_zeros(())
+        total = y.new_zeros(())  # stays on the device
         diverged = False
         for i, batch in enumerate(order):
             seen = batch.stop if number == 1 else n
@@ -160,11 +162,15 @@ def train(
                 on_batch(number, i + 1, len(order), loss)
         train_loss = float(total)
         if diverged or train_loss > DIVERGED_EPOCH * max(best_train_loss, rounding):
-            if halvings == MOST_HALVINGS:
+            if halvings >= MOST_HALVINGS:
                 raise DivergenceError(_causes(plan, gamma))
-            halvings += 1
             gamma /= 2
             alpha.copy_(good)
+            started.copy_(good)
+            if epochs:
+                halvings += epochs.pop().halvings
+                number -= 1
+            halvings += 1
             continue
 
         val_loss, val_score, predictions = None, None, None
@@ -181,7 +187,8 @@ def train(
             on_epoch(epochs[-1])
         start, halvings = now, 0
         best_train_loss = min(best_train_loss, train_loss)
-        good.copy_(alpha)
+        good.copy_(started)
+        started.copy_(alpha)
         if verdict is not None and verdict.best:
             best, best_predictions = alpha.clone(), predictions
         if verdict is not None and verdict.stop:

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import oracles
+import pytest
+import torch
+
+import mercer
+from mercer.adaptive import Requests, adapt, best_step_size, fresh_sample, level, paper_components
+from mercer.plan import Plan
+from mercer.resource import Resource
+from mercer.spectrum import nystrom_spectrum
+
+
+def clustered(rng, n, d=6, dtype=torch.float64):
+    centres = rng.normal(size=(10, d)) * 2
+    x = centres[rng.integers(10, size=n)] + rng.normal(size=(n, d)) * 0.7
+    return torch.from_numpy(x).to(dtype)
+
+
+@pytest.fixture
+def problem(rng):
+    kernel = mercer.Gaussian(2.0)
+    return kernel, kernel.points(clustered(rng, 400))
+
+
+def test_levelled_kernel_equals_dense_formula(problem):
+    kernel, points = problem
+    levelled = level(nystrom_spectrum(kernel, points[:120], 30), 30)
+    K = kernel.block(points, points, same=True)
+    K_q = oracles.levelled(K.numpy(), 120, 30)
+    phi = K[:, :120]
+    np.testing.assert_allclose(
+        levelled.diagonal(kernel.diagonal(points), phi).numpy(), np.diag(K_q), atol=1e-9
+    )
+    g = torch.from_numpy(np.random.default_rng(1).normal(size=(400, 3)))
+    update = K @ g - phi @ levelled.correction(phi, g)
+    np.testing.assert_allclose(update.numpy(), K_q @ g.numpy(), atol=1e-8)
+
+
+def test_dense_levelled_spectrum_is_flat_up_to_q(problem):
+    kernel, points = problem
+    K = kernel.block(points, points, same=True).numpy()
+    before = np.linalg.eigvalsh(K)[::-1]
+    after = np.linalg.eigvalsh(oracles.levelled(K, 400, 30))[::-1]
+    np.testing.assert_allclose(after[:30], before[29], rtol=1e-8)
+    np.testing.assert_allclose(after[30:200], before[30:200], rtol=1e-6, atol=1e-10)
+
+
+def test_paper_rule_equals_its_definition(problem):
+    kernel, points = problem
+    s = 150
+    found = nystrom_spectrum(kernel, points[:s], 60)
+    K_s = kernel.block(points[:s], points[:s], same=True).numpy()
+    critical = []
+    for q in range(1, 61):
+        beta = np.diag(oracles.levelled(K_s, s, q)).max()
+        critical.append(beta / (float(found.sigma[q - 1]) / s))
+    for m_G in (5, 20, 60):
+        expected = max([i + 1 for i, m in enumerate(critical) if m <= m_G], default=1)
+        assert paper_components(found, m_G) == expected
+
+
+def test_fresh_estimates_equal_dense_ones(problem):
+    kernel, points = problem
+    fresh = fresh_sample(kernel, points, 150)
+    estimate = fresh.estimate(level(nystrom_spectrum(kernel, points[:150], 30), 30), 30)
+    K_q = oracles.levelled(kernel.block(points, points, same=True).numpy(), 150, 30)[150:, 150:]
+    assert estimate.beta == pytest.approx(np.diag(K_q).mean(), rel=1e-8)
+    assert estimate.beta_max == pytest.approx(np.diag(K_q).max(), rel=1e-8)
+    root = np.sqrt(np.minimum(1, np.diag(K_q).mean() / np.diag(K_q)))
+    expected = np.linalg.eigvalsh(root[:, None] * K_q * root)[-1] / 250
+    assert estimate.lambda_1 == pytest.approx(expected, rel=0.01)
+
+
+def test_fresh_points_say_less_than_the_subsample_about_itself(rng, desk):
+    kernel = mercer.Laplacian(4.0)
+    plan, _ = adapt(kernel, kernel.points(clustered(rng, 5000, d=20)), 3, desk)
+    assert plan.paper_rule.critical_batch_size < 0.8 * plan.paper_rule_own_critical
+
+
+def test_step_is_half_the_batch_over_beta_up_to_the_critical_batch():
+    assert best_step_size(8, beta=0.5, lambda_1=0.05) == pytest.approx(8 / (2 * 0.5))
+    assert best_step_size(30, beta=0.5, lambda_1=0.05) == pytest.approx(0.95 * 30 / (0.5 + 29 * 0.05))
+
+
+def test_paper_table_of_steps_is_m_over_two_beta():
+    # 735 and 379, 682 and 343, 1687 and 849: beta between 0.97 and 1.
+    for m, eta in ((735, 379), (682, 343), (1687, 849)):
+        assert 0.95 < m / (2 * eta) <= 1
+
+
+@pytest.mark.parametrize(
+    ("capacity", "memory", "n", "bound"),
+    [(1e12, 1e12, 300, "data"), (1e6, 1e12, 3000, "capacity"), (1e12, 5e5, 3000, "memory")],
+)
+def test_plan_says_which_bound_was_active(capacity, memory, n, bound, rng):
+    kernel = mercer.Laplacian(3.0)
+    points = kernel.points(clustered(rng, n))
+    plan, _ = adapt(
+        kernel,
+        points,
+        1,
+        Resource(capacity=capacity, memory=memory),
+        requests=Requests(subsample_size=min(n, 200), n_components=150)
+        if bound != "data"
+        else Requests(),
+    )
+    assert plan.bound == bound
+    assert str(plan)
+
+
+def test_subsample_grows_when_it_is_too_small_for_the_device(rng):
+    kernel = mercer.Gaussian(3.0)
+    x = torch.from_numpy(rng.normal(size=(60_000, 200), scale=0.3)).float()
+    hungry = Resource(capacity=float("inf"), memory=1e12)
+    plan, _ = adapt(kernel, kernel.points(x), 1, hungry)
+    assert plan.subsample_size > 2000
+    assert plan.bound == "spectrum"
+
+
+def test_numbers_set_by_hand_are_kept(problem, desk):
+    kernel, points = problem
+    requests = Requests(subsample_size=100, n_components=20, batch_size=17, step_size=3.5)
+    plan, levelled = adapt(kernel, points, 2, desk, requests=requests)
+    assert (plan.subsample_size, plan.n_components, plan.batch_size, plan.step_size) == (
+        100,
+        20,
+        17,
+        3.5,
+    )
+    assert plan.bound == "set by hand"
+    assert levelled.V.shape == (100, 20)
+
+
+def test_ridge_enters_beta_and_lambda(problem, desk):
+    kernel, points = problem
+    plain, _ = adapt(kernel, points, 1, desk)
+    ridged, _ = adapt(kernel, points, 1, desk, ridge=0.5)
+    assert ridged.beta == pytest.approx(plain.beta + 0.5)
+    assert ridged.lambda_1 == pytest.approx(plain.lambda_1 + 0.5 / 400)
+
+
+def test_plan_survives_json(problem, desk):
+    kernel, points = problem
+    plan, _ = adapt(kernel, points, 1, dataclasses.replace(desk, capacity=float("inf")))
+    text = plan.to_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert Plan.from_json(text) == plan
+
+
+def test_plan_from_other_json_is_refused():
+    with pytest.raises(ValueError, match="exactly the fields of `Plan`"):
+        Plan.from_json('{"n": 3}')
+
+
+def test_plan_reads_as_a_table_and_escapes_html(problem, desk):
+    kernel, points = problem
+    plan, _ = adapt(kernel, points, 1, dataclasses.replace(desk, name="<b>fast</b> & loose"))
+    lines = str(plan).splitlines()
+    for symbol in ("C_G", "S_G", "m_C", "m_S", "m_G", "m*(k)", "q", "m*(k_G)", "eta", "acceleration"):
+        assert any(line.startswith(symbol + " ") for line in lines)
+    page = plan._repr_html_()
+    assert "&lt;b&gt;fast&lt;/b&gt; &amp; loose" in page
+    assert "<b>" not in page
+
+
+def test_subsample_larger_than_the_data_is_refused(problem, desk):
+    kernel, points = problem
+    with pytest.raises(ValueError, match=r"`subsample_size` must be between 1 and .* 400 .*Got 401"):
+        adapt(kernel, points, 1, desk, requests=Requests(subsample_size=401))

@@ -1,0 +1,71 @@
+"""The whole method on a device that is not the CPU, by way of a stand-in (stand_in.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from stand_in import StandIn
+
+import mercer
+from mercer import KernelClassifier, KernelRegressor
+from mercer.kernels import KERNELS
+
+FUNCTION = mercer.Custom(lambda a, b: torch.exp(-torch.cdist(a, b) / 3))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (8 << 30, 12 << 30))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Stand-in 3000")
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+def data(rng, n):
+    X = rng.normal(size=(n, 5))
+    return X, np.sin(X[:, 0]) + X[:, 1]
+
+
+@pytest.mark.parametrize("kernel", [*sorted(KERNELS), FUNCTION], ids=str)
+def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rng, gpu, desk):
+    X, y = data(rng, 700)
+    parameters = {"random_state": 0, "resource": desk, "max_epochs": 5, "precision": "float64"}
+    there = KernelRegressor(kernel, device="cuda", **parameters).fit(X, y)
+    ran = sum(gpu.operations.values())
+    assert ran > 100
+    assert there.machine_.device == gpu.device
+    ours = there.predict(X[:50])
+    assert sum(gpu.operations.values()) > ran
+    here = KernelRegressor(kernel, device="cpu", **parameters).fit(X, y)
+    np.testing.assert_allclose(ours, here.predict(X[:50]), atol=1e-7)
+
+
+def test_classifier_with_a_subsample_and_auto_device(rng, gpu):
+    X, y = data(rng, 3000)
+    labels = np.digitize(y, [-1, 1])
+    model = KernelClassifier(random_state=0, max_epochs=4).fit(X, labels)
+    assert model.machine_.device.type == "cuda"
+    assert model.plan_.device_name == "Stand-in 3000"
+    assert model.plan_.memory == pytest.approx(0.95 * (8 << 30))
+    assert model.plan_.subsample_size == 2000
+    assert model.score(X, labels) > 0.9
+
+
+def test_tensors_on_the_device_come_back_on_the_device(rng, gpu):
+    X, y = data(rng, 200)
+    x = torch.from_numpy(X).to(gpu.device)
+    model = KernelRegressor(random_state=0).fit(x, torch.from_numpy(y).to(gpu.device))
+    predicted = model.predict(x)
+    assert predicted.device == gpu.device
+    np.testing.assert_allclose(predicted.cpu().numpy(), y, atol=0.1)
+
+
+def test_machine_moves_between_devices(rng, gpu):
+    X, y = data(rng, 100)
+    machine = KernelRegressor(random_state=0, device="cuda").fit(X, y).machine_
+    x = torch.from_numpy(X)
+    torch.testing.assert_close(machine.to("cpu").predict(x), machine.predict(x).cpu(), atol=1e-5, rtol=0)

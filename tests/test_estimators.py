@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, make_classification, make_multilabel_classification
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import mercer
+from mercer import KernelClassifier, KernelRegressor
+
+
+def exemptions(estimator):
+    if estimator.precision == "float64":
+        return {}
+    return {
+        "check_methods_subset_invariance": "a float32 matrix product rounds differently for batches of "
+        "another shape, by more than the 1e-7 the check allows; in float64 it passes"
+    }
+
+
+@parametrize_with_checks(
+    [
+        estimator(random_state=0, precision=precision)
+        for estimator in (KernelClassifier, KernelRegressor)
+        for precision in ("float32", "float64")
+    ],
+    expected_failed_checks=exemptions,
+)
+@pytest.mark.filterwarnings("ignore")  # the checks feed odd data on purpose
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+def test_public_names_are_locked():
+    assert sorted(mercer.__all__) == [
+        "Cauchy",
+        "Custom",
+        "DivergenceError",
+        "ExponentialPower",
+        "Gaussian",
+        "History",
+        "KernelClassifier",
+        "KernelRegressor",
+        "Laplacian",
+        "Matern32",
+        "Matern52",
+        "NeuralTangent",
+        "Plan",
+        "Resource",
+    ]
+
+
+def test_digits_are_learnt():
+    X, y = load_digits(return_X_y=True)
+    model = KernelClassifier(random_state=0).fit(X[:1300], y[:1300])
+    assert model.score(X[1300:], y[1300:]) > 0.95
+    assert model.converged_
+    assert model.plan_.n == 1170
+    assert model.dual_coef_.shape == (1300, 10)
+    assert (model.dual_coef_ == 0).all(1).sum() == 130  # the held-out rows
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_sum_to_one_and_agree_with_predict(n_classes):
+    X, y = make_classification(700, n_informative=6, n_classes=n_classes, random_state=0)
+    model = KernelClassifier(random_state=0).fit(X, y)
+    p = model.predict_proba(X)
+    assert p.shape == (700, n_classes)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert (p >= 0).all()
+    assert (model.classes_[p.argmax(1)] == model.predict(X)).all()
+
+
+def test_decision_function_of_two_classes_is_one_column_for_the_second(iris):
+    X, y = iris[0][:100], iris[1][:100]
+    model = KernelClassifier(random_state=0).fit(X, y)
+    decision = model.decision_function(X)
+    assert decision.shape == (100,)
+    assert ((decision > 0) == (model.predict(X) == 1)).all()
+
+
+def test_string_labels_come_back(iris):
+    names = np.array(["setosa", "versicolor", "virginica"])
+    model = KernelClassifier(random_state=0).fit(iris[0], names[iris[1]])
+    assert set(model.predict(iris[0])) == set(names)
+    assert list(model.classes_) == sorted(names)
+
+
+def test_several_labels_at_once():
+    X, y = make_multilabel_classification(800, n_classes=4, random_state=0)
+    model = KernelClassifier(random_state=0).fit(X[:600], y[:600])
+    predicted = model.predict(X[600:])
+    assert predicted.shape == (200, 4)
+    assert set(np.unique(predicted)) <= {0, 1}
+    assert (predicted == y[600:]).mean() > 0.8
+    p = model.predict_proba(X[600:])
+    assert ((p > 0.5) == (predicted == 1)).all()
+
+
+def test_several_outputs_at_once(rng):
+    X = rng.normal(size=(400, 3))
+    Y = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2])
+    model = KernelRegressor("gaussian", random_state=0).fit(X, Y)
+    assert model.predict(X).shape == (400, 2)
+    assert model.score(X, Y) > 0.99
+    single = KernelRegressor("gaussian", random_state=0).fit(X, Y[:, 0])
+    assert single.predict(X).shape == (400,)
+    np.testing.assert_allclose(single.predict(X), model.predict(X)[:, 0], atol=0.05)
+
+
+def test_pandas_frames_go_in_and_their_names_are_kept(iris):
+    frame = pd.DataFrame(iris[0], columns=["a", "b", "c", "d"])
+    model = KernelClassifier(random_state=0).fit(frame, pd.Series(iris[1]))
+    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
+    assert isinstance(model.predict(frame), np.ndarray)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"a": "z"}))
+
+
+def test_polars_frames_go_in(iris):
+    frame = pl.DataFrame(iris[0], schema=["a", "b", "c", "d"], orient="row")
+    model = KernelClassifier(random_state=0).fit(frame, pl.Series(iris[1]))
+    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
+    assert model.score(frame, iris[1]) > 0.95
+
+
+def test_tensors_in_tensors_out(iris):
+    X, y = torch.tensor(iris[0], dtype=torch.float32), torch.tensor(iris[1])
+    model = KernelClassifier(random_state=0).fit(X, y)
+    for values in (model.predict(X), model.predict_proba(X), model.decision_function(X)):
+        assert isinstance(values, torch.Tensor)
+    assert model.score(X, y) > 0.95
+    regressor = KernelRegressor(random_state=0).fit(X, X[:, 0])
+    assert isinstance(regressor.predict(X), torch.Tensor)
+
+
+def test_same_seed_same_model(iris):
+    a, b = (KernelClassifier(random_state=3).fit(*iris) for _ in range(2))
+    assert (a.dual_coef_ == b.dual_coef_).all()
+
+
+def test_clone_pipeline_and_grid_search_work(iris):
+    pipeline = make_pipeline(StandardScaler(), KernelClassifier(random_state=0))
+    assert cross_val_score(pipeline, *iris, cv=3).mean() > 0.9
+    search = GridSearchCV(
+        KernelClassifier(random_state=0),
+        {"bandwidth": [0.5, 2.0], "kernel": ["gaussian", mercer.Laplacian(2.0)]},
+        cv=2,
+        n_jobs=2,
+    ).fit(*iris)
+    assert search.best_score_ > 0.9
+    assert clone(search.best_estimator_).get_params()["bandwidth"] in (0.5, 2.0)
+
+
+def test_pickle_and_joblib_keep_predictions(iris, tmp_path):
+    model = KernelClassifier(random_state=0).fit(*iris)
+    expected = model.decision_function(iris[0])
+    assert (pickle.loads(pickle.dumps(model)).decision_function(iris[0]) == expected).all()
+    joblib.dump(model, tmp_path / "model.joblib")
+    assert (joblib.load(tmp_path / "model.joblib").decision_function(iris[0]) == expected).all()
+
+
+def test_validation_set_can_be_given(iris):
+    X, y = iris
+    model = KernelClassifier(random_state=0).fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2])
+    assert model.plan_.n == 75
+    assert model.history_[-1].validation_score > 0.9
+
+
+def test_a_plan_can_be_made_without_training(iris):
+    model = KernelClassifier(random_state=0)
+    plan = model.plan(*iris)
+    assert plan.n == 150
+    assert not hasattr(model, "dual_coef_")
+
+
+def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
+    titan = mercer.Resource(capacity=1e11, memory=12e9, name="a device far away")
+    plan = KernelClassifier(resource=titan, random_state=0).plan(*iris)
+    assert plan.device_name == "a device far away"
+    assert plan.capacity == 1e11
+
+
+def test_notes_of_fallbacks_are_told(iris, monkeypatch):
+    real = mercer.estimators.adapt
+
+    def with_note(*args, **kwargs):
+        plan, levelled = real(*args, **kwargs)
+        return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
+
+    monkeypatch.setattr("mercer.estimators.adapt", with_note)
+    with pytest.warns(UserWarning, match="A fallback was used: the sky fell"):
+        KernelClassifier(random_state=0).fit(*iris)
+
+
+def test_data_given_is_not_changed(rng):
+    X = rng.normal(size=(50, 3)).astype(np.float32) + 5
+    before = X.copy()
+    KernelRegressor(random_state=0).fit(X, X[:, 0])
+    np.testing.assert_array_equal(X, before)

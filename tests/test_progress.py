@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+from mercer.progress import ConsoleProgress
+from mercer.training import Epoch
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+EPOCH = Epoch(1, 0.5, 0.25, 0.9, 1.5, 64.0, 1)
+
+
+def test_a_terminal_gets_a_live_line_that_is_replaced():
+    stream = Terminal()
+    progress = ConsoleProgress(10, stream)
+    progress.on_batch(1, 1, 4, 0.75)
+    progress.on_epoch(EPOCH)
+    live, final = stream.getvalue().split("\r\x1b[K")[1:]
+    assert "batch 1/4" in live
+    assert "loss 0.75" in live
+    assert "left" in live
+    assert (
+        final == "epoch   1  train loss 0.5  held-out loss 0.25  score 0.9000  1.50 s  step halved 1 ×\n"
+    )
+
+
+def test_a_pipe_gets_one_line_an_epoch():
+    stream = io.StringIO()
+    progress = ConsoleProgress(10, stream)
+    progress.on_batch(1, 1, 4, 0.75)
+    progress.on_epoch(EPOCH)
+    assert stream.getvalue().count("\n") == 1
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_fit_is_silent_by_default():
+    script = (
+        "import numpy as np; from mercer import KernelRegressor;"
+        "X = np.random.default_rng(0).normal(size=(50, 2));"
+        "KernelRegressor(random_state=0, verbose={}).fit(X, X[:, 0])"
+    )
+    quiet, loud = (
+        subprocess.run(
+            [sys.executable, "-c", script.format(verbose)], capture_output=True, text=True, check=True
+        )
+        for verbose in (0, 1)
+    )
+    assert quiet.stdout + quiet.stderr == ""
+    assert loud.stderr.startswith("epoch   1")

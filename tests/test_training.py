@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+import mercer
+from mercer import KernelRegressor
+from mercer.adaptive import Requests, adapt
+from mercer.baselines import original_preconditioner, train_original, train_sgd
+from mercer.products import TrainingProducts
+from mercer.spectrum import nystrom_spectrum
+from mercer.stopping import EarlyStopping
+from mercer.training import DivergenceError, Limits, train
+
+KERNELS = [
+    mercer.Gaussian(0.5),
+    mercer.Laplacian(3.0),
+    mercer.Cauchy(1.0),
+    mercer.Matern32(2.0),
+    mercer.Matern52(1.5),
+    mercer.ExponentialPower(2.0, exponent=1.4),
+    mercer.NeuralTangent(1.0, depth=2),
+    mercer.Custom(lambda a, b: torch.exp(-torch.cdist(a, b) / 2) * (1 + a @ b.T / 10)),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_training_to_tolerance_reaches_the_direct_solution(kernel, rng):
+    X = rng.normal(size=(1000, 5))
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    fresh = rng.normal(size=(200, 5))
+    model = KernelRegressor(
+        kernel,
+        n_components=900,  # of 1,000: smooth kernels in 5 dimensions are close to singular
+        precision="float64",
+        early_stopping=False,
+        tol=1e-14,
+        max_epochs=2000,
+        random_state=0,
+    ).fit(X, y)
+    assert model.converged_
+    x, z = torch.from_numpy(X), torch.from_numpy(fresh)
+    alpha = oracles.solution(kernel(x, x).numpy(), y - y.mean())
+    expected = kernel(z, x).numpy() @ alpha + y.mean()
+    error = np.linalg.norm(model.predict(fresh) - expected) / np.linalg.norm(expected)
+    assert error < 1e-4
+
+
+def test_levelled_and_plain_kernel_converge_to_the_same_function(rng, desk):
+    kernel = mercer.Laplacian(1.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(150, 4))))
+    y = torch.from_numpy(rng.normal(size=(150, 1)))
+    requests = Requests(subsample_size=100, n_components=40)
+    plan, levelled = adapt(kernel, points, 1, desk, requests=requests)
+    limits = Limits(max_epochs=3000, tol=1e-13, patience=3, tolerance=0)
+    products = TrainingProducts(kernel, points, 100)
+    ours = train(products, levelled, plan, y, limits)
+    plain = train_sgd(products, plan, y, limits)
+    assert ours.converged
+    assert plain.converged
+    K = kernel.block(points, points, same=True).numpy()
+    expected = oracles.solution(K, y.numpy())
+    fresh = kernel.points(torch.from_numpy(rng.normal(size=(50, 4))))
+    f = kernel.block(fresh, points).numpy()
+    np.testing.assert_allclose(f @ ours.alpha.numpy(), f @ expected, atol=1e-5)
+    np.testing.assert_allclose(f @ plain.alpha.numpy(), f @ expected, atol=1e-5)
+
+
+OUTLIERS = [5, 500, 1500, 2500]
+
+
+def with_outliers(rng, n=3000):
+    X = rng.normal(size=(n, 6))
+    y = np.sin(X[:, 0])
+    X[OUTLIERS] = rng.normal(size=(4, 6)) * 40  # far from all others and from each other
+    y[OUTLIERS] = [1, -1, 1, -1]
+    return X, y
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_planted_outliers_train_without_help_from_the_guard(kernel, rng):
+    X, y = with_outliers(rng)
+    model = KernelRegressor(
+        kernel, bandwidth=2.0, early_stopping=False, tol=1e-5, max_epochs=200, random_state=0
+    ).fit(X, y)
+    assert model.converged_
+    assert sum(e.halvings for e in model.history_.epochs) == 0
+    losses = model.history_.column("train_loss")
+    assert losses[-1] < 1e-5 * np.var(y)
+    np.testing.assert_allclose(model.predict(X[OUTLIERS]), y[OUTLIERS], atol=0.05)
+
+
+def test_outliers_with_a_ridge_reach_the_dense_solution(rng):
+    X, y = with_outliers(rng, n=2600)
+    model = KernelRegressor(
+        "laplacian",
+        bandwidth=2.0,
+        ridge=0.1,
+        precision="float64",
+        early_stopping=False,
+        tol=1e-20,
+        max_epochs=300,
+        random_state=0,
+    ).fit(X, y)
+    assert sum(e.halvings for e in model.history_.epochs) == 0
+    alpha = oracles.solution(oracles.laplacian(X, X, 2.0), y - y.mean(), ridge=0.1)
+    np.testing.assert_allclose(model.dual_coef_[:, 0], alpha, atol=1e-6)
+
+
+def test_first_epoch_that_skips_unseen_points_equals_the_plain_one(rng, desk, monkeypatch):
+    kernel = mercer.Gaussian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(500, 4))))
+    y = torch.from_numpy(rng.normal(size=(500, 2)))
+    plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(120, 30, 50))
+    limits = Limits(max_epochs=2, tol=0, patience=3, tolerance=0)
+    fast = train(TrainingProducts(kernel, points, 120), levelled, plan, y, limits)
+    rows = TrainingProducts.rows
+    monkeypatch.setattr(TrainingProducts, "rows", lambda self, b, a, seen: rows(self, b, a, len(a)))
+    plain = train(TrainingProducts(kernel, points, 120), levelled, plan, y, limits)
+    torch.testing.assert_close(fast.alpha, plain.alpha, rtol=0, atol=1e-11)
+
+
+def epochs_to(loss, trainer, limit=400):
+    outcome = trainer(Limits(max_epochs=limit, tol=loss, patience=3, tolerance=0))
+    return len(outcome.history)
+
+
+def test_linear_scaling_holds_up_to_the_critical_batch_size_and_ends_beyond(rng):
+    # A spectrum that falls like a power: five slow directions and many small ones.
+    X = rng.normal(size=(2000, 8)) / np.arange(1, 9)
+    kernel = mercer.Laplacian(1.0)
+    points = kernel.points(torch.from_numpy(X))
+    y = torch.from_numpy(np.sin(3 * X[:, :1]) + X[:, 1:2])
+    resource = mercer.Resource(capacity=2.7e8, memory=8e9, full_rate_rows=256)
+
+    def levelled_epochs(m):
+        plan, levelled = adapt(kernel, points, 1, resource, requests=Requests(1000, 250, m))
+        products = TrainingProducts(kernel, points, 1000)
+        return epochs_to(1e-3, lambda limits: train(products, levelled, plan, y, limits)), plan
+
+    def plain_epochs(m, plan):
+        products = TrainingProducts(kernel, points, 0)
+        return epochs_to(1e-3, lambda limits: train_sgd(products, plan, y, limits, batch_size=m))
+
+    small, plan = levelled_epochs(8)
+    critical, plain_critical = plan.critical_batch_size, plan.critical_batch_size_plain
+    assert plain_critical < 10 < 60 < critical
+    at_critical, _ = levelled_epochs(int(critical))
+    beyond, _ = levelled_epochs(2000)
+    assert at_critical <= 1.5 * small + 1
+    assert beyond >= 2 * at_critical
+
+    plain_small = plain_epochs(1, plan)
+    plain_at = plain_epochs(max(1, int(plain_critical)), plan)
+    plain_beyond = plain_epochs(int(critical), plan)
+    assert plain_at <= 1.5 * plain_small + 1
+    assert plain_beyond >= 4 * plain_at
+
+
+def test_original_equals_improved_where_the_subsample_is_all_the_data(rng, desk):
+    kernel = mercer.Gaussian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(200, 4))))
+    y = torch.from_numpy(rng.normal(size=(200, 2)))
+    plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(200, 20, 40))
+    sigma = nystrom_spectrum(kernel, points, 20).sigma
+    products = TrainingProducts(kernel, points, 200)
+    limits = Limits(max_epochs=3, tol=0, patience=3, tolerance=0)
+    improved = train(products, levelled, plan, y, limits)
+    original = train_original(
+        products, original_preconditioner(products, levelled, sigma), plan, y, limits
+    )
+    torch.testing.assert_close(original.alpha, improved.alpha, rtol=0, atol=1e-8)
+
+
+def test_original_converges_to_the_same_function_with_a_small_subsample(rng, desk):
+    kernel = mercer.Laplacian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(300, 4))))
+    y = torch.from_numpy(rng.normal(size=(300, 1)))
+    plan, levelled = adapt(kernel, points, 1, desk, requests=Requests(100, 10, 20))
+    sigma = nystrom_spectrum(kernel, points[:100], 10).sigma
+    products = TrainingProducts(kernel, points, 100)
+    preconditioner = original_preconditioner(products, levelled, sigma)
+    outcome = train_original(products, preconditioner, plan, y, Limits(2000, 1e-14, 3, 0))
+    assert outcome.converged
+    expected = oracles.solution(kernel.block(points, points, same=True).numpy(), y.numpy())
+    np.testing.assert_allclose(outcome.alpha.numpy(), expected, atol=1e-4)
+
+
+def test_guard_halves_a_step_that_diverges_and_records_it(rng):
+    X = rng.normal(size=(300, 4))
+    y = np.sin(X[:, 0])
+    probe = KernelRegressor("laplacian", bandwidth=2.0, early_stopping=False, random_state=0)
+    eta = 5 * probe.plan(X, y).step_size
+    model = KernelRegressor(
+        "laplacian", bandwidth=2.0, step_size=eta, early_stopping=False, random_state=0
+    ).fit(X, y)
+    assert sum(e.halvings for e in model.history_.epochs) >= 1
+    assert model.history_[-1].step_size < eta
+    assert model.converged_
+    np.testing.assert_allclose(model.predict(X), y, atol=0.1)
+
+
+def test_a_step_beyond_repair_ends_in_one_clear_error(rng):
+    X = rng.normal(size=(60, 3))
+    with pytest.raises(DivergenceError, match=r"residual down.*`step_size` was set too large by hand"):
+        KernelRegressor(step_size=1e12, random_state=0).fit(X, rng.normal(size=60))
+
+
+def test_a_kernel_that_is_not_positive_definite_does_not_pass_silently(rng):
+    X = rng.normal(size=(60, 3))
+    indefinite = mercer.Custom(lambda a, b: torch.cdist(a, b) + 0.1)
+    with pytest.warns(ConvergenceWarning):
+        model = KernelRegressor(indefinite, max_epochs=50, random_state=0).fit(X, rng.normal(size=60))
+    assert sum(e.halvings for e in model.history_.epochs) > 0
+    assert np.isfinite(model.dual_coef_).all()
+
+
+def test_not_converged_at_max_epochs_warns(rng):
+    X = rng.normal(size=(100, 3))
+    with pytest.warns(ConvergenceWarning, match="stopped at `max_epochs`=1 before it converged"):
+        model = KernelRegressor(tol=1e-12, max_epochs=1, random_state=0).fit(X, rng.normal(size=100))
+    assert not model.converged_
+    assert model.n_iter_ == 1
+
+
+def test_early_stopping_keeps_the_best_weights_on_noise(rng):
+    X = rng.normal(size=(1500, 3))
+    y = np.sin(X[:, 0]) + rng.normal(size=1500)
+    model = KernelRegressor("laplacian", bandwidth=1.0, random_state=0, min_improvement=0.0).fit(X, y)
+    losses = model.history_.column("validation_loss")
+    assert model.converged_
+    assert len(losses) - (int(np.argmin(losses)) + 1) == 3  # patience
+    assert losses[-1] > min(losses)
+    assert "held-out loss has not improved" in model.stop_reason_
+
+
+def test_stopping_rule_counts_only_improvements_worth_having():
+    rule = EarlyStopping(patience=2, tolerance=0.1)
+    verdicts = [rule.update(loss) for loss in (1.0, 0.8, 0.79, 0.78)]
+    assert [v.best for v in verdicts] == [True, True, True, True]
+    assert [v.stop for v in verdicts] == [False, False, False, True]
+
+
+def test_history_is_data(rng):
+    X = rng.normal(size=(600, 3))
+    model = KernelRegressor(random_state=0, max_epochs=3).fit(X, X[:, 0])
+    rows = model.history_.to_dicts()
+    assert len(rows) == len(model.history_) == model.n_iter_
+    assert rows[0]["number"] == 1
+    assert rows[-1]["seconds"] > 0
+    assert rows[0]["train_loss"] > rows[-1]["train_loss"]
