@@ -24,7 +24,9 @@ def mnist(data_directory):
 def test_mnist_plan_agrees_with_the_paper(mnist):
     X, y, _, _ = mnist
     titan = mercer.Resource(capacity=float("inf"), memory=12e9, name="the paper's 12 GB device")
-    model = KernelClassifier("gaussian", bandwidth=5, batch_size=735, subsample_size=2000, resource=titan)
+    model = KernelClassifier(
+        "gaussian", bandwidth=5, batch_size=735, subsample_size=2000, resource=titan
+    )
     plan = model.plan(X, y)
     assert 5 < plan.critical_batch_size_plain < 8
     assert 60 <= plan.paper_rule.q <= 150

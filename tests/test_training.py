@@ -252,3 +252,27 @@ def test_history_is_data(rng):
     assert rows[0]["number"] == 1
     assert rows[-1]["seconds"] > 0
     assert rows[0]["train_loss"] > rows[-1]["train_loss"]
+
+
+def test_divergence_in_single_precision_is_retried_in_double_and_told(rng, monkeypatch):
+    real = mercer.estimators.train
+
+    def fragile(products, levelled, plan, *args, **kwargs):
+        if plan.precision == "float32":
+            raise DivergenceError("too coarse")
+        return real(products, levelled, plan, *args, **kwargs)
+
+    monkeypatch.setattr("mercer.estimators.train", fragile)
+    X = rng.normal(size=(50, 2))
+    with pytest.warns(UserWarning, match="diverged in float32 and was run again in float64"):
+        model = KernelRegressor(random_state=0).fit(X, X[:, 0])
+    assert model.plan_.precision == "float64"
+    assert model.dual_coef_.dtype == np.float64
+
+
+def test_a_loss_held_up_by_rounding_error_ends_training():
+    X = np.linspace(0, 6, 200)[:, None]
+    model = KernelRegressor("gaussian", bandwidth=0.5, tol=1e-9, random_state=0).fit(X, np.sin(X[:, 0]))
+    assert model.converged_
+    assert "limit of float32" in model.stop_reason_
+    np.testing.assert_allclose(model.predict(X), np.sin(X[:, 0]), atol=0.05)

@@ -19,6 +19,7 @@ its largest eigenvalue, at least 1 whatever the data, and lambda_1 is that of th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -52,6 +53,8 @@ ELEMENTWISE_FEATURES = 50
 # A batch below this share of the rows that run at full rate wastes the device more than a batch beyond
 # m* wastes its points.
 SMALLEST_BATCH_SHARE = 1 / 8
+# Rounding error that training may carry in f, as a share of the targets.
+ROUNDING_IN_TARGETS = 1e-4
 # Share of the largest stable step taken beyond m*, as the paper's implementation does for a full batch.
 STABILITY_MARGIN = 0.95
 
@@ -104,6 +107,24 @@ def own_critical_batches(spectrum: NystromSpectrum) -> Tensor:
     removed = (squares * sigma).cumsum(1) - squares.cumsum(1) * sigma  # (s, q_max)
     beta = (spectrum.k_diag[:, None] - removed).amax(0)  # (q_max,)
     return beta / (sigma / spectrum.s)
+
+
+def safe_components(spectrum: NystromSpectrum, n: int) -> int:
+    """The largest q whose step, 1 / beta(K_q), does not drown the residual in rounding error.
+
+    Weights are about step times residual, so f = K alpha carries an error of about
+    eps sqrt(n) k_rms / beta of the targets.  Smooth kernels in few dimensions have beta fall by orders
+    of magnitude with q, and levelling all of it would trade the last digits for speed.
+    """
+    sigma = spectrum.sigma
+    # The mean over the subsample of k_q(x, x): see `own_critical_batches`; each V_i has unit length.
+    removed = (
+        sigma.cumsum(0) - torch.arange(1, len(sigma) + 1, device=sigma.device) * sigma
+    ) / spectrum.s
+    beta = spectrum.k_diag.mean() - removed  # (q_max,)
+    k_rms = float(sigma.square().sum().sqrt()) / spectrum.s
+    least = torch.finfo(sigma.dtype).eps * math.sqrt(n) * k_rms / ROUNDING_IN_TARGETS
+    return max(1, int((beta >= least).sum()))
 
 
 @dataclass(frozen=True)
@@ -171,13 +192,13 @@ def adapt(
     critical_before = 0.0
     while True:
         spectrum = nystrom_spectrum(kernel, points[:s], _most_components(s, requests))
-        rank = len(spectrum.sigma)
+        rank = len(spectrum.sigma) if requests.n_components else safe_components(spectrum, n)
         m_S = resource.memory_batch(n, d, n_outputs, preconditioner=s * rank)
         m_C = resource.capacity_batch(n, d, n_outputs)
         m_G = min(m_C, m_S) if requests.batch_size is None else requests.batch_size
         m_G = int(max(1, min(m_G, n)))
         fresh = fresh_sample(kernel, points, s)
-        paper = paper_components(spectrum, m_G)
+        paper = min(rank, paper_components(spectrum, m_G))
         q = _components(rank, paper, spare=int(SPARE_WORK_SHARE * n * work / (2 * s)), requests=requests)
         chosen = fresh.estimate(level(spectrum, q), q)
         if chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
@@ -216,8 +237,8 @@ def adapt(
         device_batch_size=m_G,
         subsample_size=s,
         n_components=q,
-        paper_rule=fresh.estimate(level(spectrum, min(paper, rank)), min(paper, rank)),
-        paper_rule_own_critical=float(own_critical_batches(spectrum)[min(paper, rank) - 1]),
+        paper_rule=fresh.estimate(level(spectrum, paper), paper),
+        paper_rule_own_critical=float(own_critical_batches(spectrum)[paper - 1]),
         beta_plain=plain.beta_max,
         lambda_1_plain=plain.lambda_1,
         beta=beta,

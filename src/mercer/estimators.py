@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from mercer.products import TrainingProducts
 from mercer.progress import ConsoleProgress
 from mercer.resource import Resource, find_device, measure_resource, with_memory
 from mercer.selection import median_bandwidth
-from mercer.training import Limits, Validation, train
+from mercer.training import DivergenceError, Limits, Validation, train
 
 # Fewer points than this are all needed for training; more held-out points than the second number say
 # nothing more about when to stop.
@@ -47,6 +48,8 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
     """Parameters, validation and fitting shared by the classifier and the regressor."""
 
     machine_: KernelMachine
+    plan_: Plan
+    converged_: bool
     classes_: Any
 
     def __init__(
@@ -111,7 +114,6 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         Y = self._encode(y)  # (n, l)
         rng = check_random_state(self.random_state)
         rows = np.arange(len(X))
-        held_out = rows[:0]
         if X_val is None and self._holds_out(len(X)):
             rows, held_out = self._split(y, rng)
             X_val, y_val = X[held_out], y[held_out]
@@ -119,7 +121,40 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
         device = find_device(self.device)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
-        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        seed = int(rng.randint(2**31 - 1))
+        data = (X, y, Y, rows, X_val, y_val, Y_val)
+        try:
+            self._train(*data, device, dtype, seed)
+        except DivergenceError:
+            if dtype == torch.float64 or device.type == "mps" or self.step_size != "auto":
+                raise
+            self._train(*data, device, torch.float64, seed)
+            note = "training diverged in float32 and was run again in float64"
+            self.plan_ = replace(self.plan_, notes=(*self.plan_.notes, note))
+        if not self.converged_:
+            warnings.warn(
+                f"Training stopped at `max_epochs`={self.max_epochs} before it converged. Raise "
+                "`max_epochs`, or raise `tol` if the training loss in `history_` is low enough.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        for note in self.plan_.notes:
+            warnings.warn(f"A fallback was used: {note}.", UserWarning, stacklevel=3)
+
+    def _train(
+        self,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        Y: NDArray[Any],
+        rows: NDArray[Any],
+        X_val: Any,
+        y_val: Any,
+        Y_val: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int,
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(rows), generator=generator).numpy()
         rows = rows[order]  # training order: random, the subsample being its first s points
         x = _to_device(X[rows], device, dtype)  # (n, d)
@@ -151,16 +186,6 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             on_batch=progress.on_batch if progress else None,
             on_epoch=progress.on_epoch if progress else None,
         )
-        if not outcome.converged:
-            warnings.warn(
-                f"Training stopped at `max_epochs`={self.max_epochs} before it converged. Raise "
-                "`max_epochs`, or raise `tol` if the training loss in `history_` is low enough.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        for note in plan.notes:
-            warnings.warn(f"A fallback was used: {note}.", UserWarning, stacklevel=3)
-
         self.machine_ = KernelMachine(kernel, shift, points, outcome.alpha, offset)
         self.plan_ = plan
         self.history_ = outcome.history
@@ -168,7 +193,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.stop_reason_ = outcome.reason
         self.n_iter_ = len(outcome.history)
         self.bandwidth_ = getattr(kernel, "bandwidth", None)
-        dual_coef = np.zeros(Y.shape, dtype=self.precision)  # (n, l)  zero on held-out rows
+        dual_coef = np.zeros(Y.shape, dtype=plan.precision)  # (n, l)  zero on held-out rows
         dual_coef[rows] = _to_numpy(outcome.alpha)
         self.dual_coef_ = dual_coef
         self._learn_from_held_out(y_val, outcome.validation_predictions, offset)

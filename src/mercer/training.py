@@ -26,9 +26,14 @@ from mercer.stopping import EarlyStopping
 # A batch's loss this many times that of predicting nothing is divergence: unseen points can be
 # predicted worse than by nothing, but not by this much.
 DIVERGED_BATCH = 100.0
-# An epoch's loss this many times the best so far is divergence: every point was fitted before.
+# An epoch's loss this many times the best so far is divergence, since every point was fitted before;
+# unless it is below this share of the loss of predicting nothing, where it may be rounding error.
 DIVERGED_EPOCH = 2.0
+ROUNDING_SHARE = 1e-3
 MOST_HALVINGS = 12
+# Epochs without a fall of a hundredth that show, at such a loss, that rounding error keeps it up.
+STALLED_EPOCHS = 5
+STALLED_TOLERANCE = 0.01
 
 
 class DivergenceError(ArithmeticError):
@@ -127,9 +132,8 @@ def train(
     weights = y.new_ones(n, 1)  # (n, 1)  of iteration.py, each set at the point's first visit
     gamma = 2 * plan.step_size / plan.batch_size
     nothing = float(y.square().mean())  # the loss of predicting nothing
-    # Below this a loss is rounding error, and its ups and downs mean nothing.
-    rounding = torch.finfo(y.dtype).eps * nothing
     stopping = EarlyStopping(limits.patience, limits.tolerance)
+    stalling = EarlyStopping(STALLED_EPOCHS, STALLED_TOLERANCE)
     # A loss is measured before its step, so weights are known to be good only once an epoch has
     # started from them and ended well.
     good, started = alpha.clone(), alpha.clone()  # where the last good epoch began; where this one did
@@ -155,13 +159,13 @@ def train(
             descend(alpha, batch, levelled, phi, g.mul_(weights[batch]), gamma)
             total += batch_loss * (len(g) / n)
             loss = float(batch_loss)
-            if not loss <= DIVERGED_BATCH * max(nothing, rounding):
+            if not loss <= DIVERGED_BATCH * nothing:
                 diverged = True
                 break
             if on_batch is not None:
                 on_batch(number, i + 1, len(order), loss)
         train_loss = float(total)
-        if diverged or train_loss > DIVERGED_EPOCH * max(best_train_loss, rounding):
+        if diverged or train_loss > max(DIVERGED_EPOCH * best_train_loss, ROUNDING_SHARE * nothing):
             if halvings >= MOST_HALVINGS:
                 raise DivergenceError(_causes(plan, gamma))
             gamma /= 2
@@ -196,6 +200,9 @@ def train(
             break
         if train_loss <= limits.tol * nothing:
             converged, reason = True, "the training points are interpolated to the tolerance"
+            break
+        if stalling.update(train_loss).stop and train_loss <= ROUNDING_SHARE * nothing:
+            converged, reason = True, f"the training loss has reached the limit of {plan.precision}"
             break
         number += 1
     kept = best if validation is not None else alpha
