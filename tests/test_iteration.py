@@ -8,8 +8,9 @@ import torch
 import mercer
 from mercer.adaptive import level
 from mercer.iteration import descend, residual, safe_weights
-from mercer.products import TrainingProducts, batches, kernel_times
+from mercer.products import HeldOutProducts, Panel, TrainingProducts, batches, kernel_times
 from mercer.spectrum import nystrom_spectrum
+from mercer.training import visits
 
 S, Q, N = 60, 15, 200
 
@@ -38,7 +39,13 @@ def test_step_equals_dense_preconditioned_gradient(problem, rng, batch, ridge):
     expected = K @ alpha - gamma * K_q[:, batch] @ (w * g)
 
     weights = torch.from_numpy(alpha.copy())
-    f, phi = TrainingProducts(kernel, points, S).rows(batch, weights, N)
+    # Batches of 10 in panels of the batch's own length, so that one panel is the batch.
+    products = TrainingProducts(kernel, points, S, m=10, panel_rows=batch.stop - batch.start)
+    products.panels = [Panel(batch.start, batch.stop, (batch,)), Panel(batch.stop, N, ())]
+    rows = products.rows(0, weights, batch.stop)
+    f, phi = rows.f, rows.phi
+    if batch.stop < N:
+        f = f + torch.from_numpy(K[batch, max(batch.stop, S) :]) @ weights[max(batch.stop, S) :]
     ours = residual(f, weights[batch], torch.from_numpy(y)[batch], ridge)
     np.testing.assert_allclose(ours.numpy(), g, atol=1e-10)
     ours *= safe_weights(levelled, kernel.diagonal(points[batch]), phi, beta, ridge)
@@ -59,21 +66,57 @@ def test_weights_are_one_for_ordinary_points_and_bounded_for_rare_ones(problem):
 
 
 @pytest.mark.parametrize("tile", [64, 1 << 18])
-@pytest.mark.parametrize("seen", [100, N])
-def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, seen):
+@pytest.mark.parametrize("panel_rows", [1, 50, 1000])
+@pytest.mark.parametrize("kept_share", [0.0, 0.5, 2.0])
+def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, panel_rows, kept_share):
     kernel, points, _, K = problem
     monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", tile)
-    products = TrainingProducts(kernel, points, S)
-    alpha = torch.from_numpy(rng.normal(size=(N, 3)))
-    alpha[seen:] = 0
-    for batch in (slice(0, 30), slice(30, 60), slice(60, 100)):
-        f, phi = products.rows(batch, alpha, seen)
-        np.testing.assert_allclose(f.numpy(), K[batch] @ alpha.numpy(), atol=1e-12)
-        np.testing.assert_allclose(phi.numpy(), K[batch, :S], atol=1e-12)
+    budget = kept_share * 8 * N * N / 2
+    products = TrainingProducts(kernel, points, S, 12, budget, panel_rows)
+    assert [i for p in products.panels for i in range(p.start, p.stop)] == list(range(N))
+    for epoch in range(3):
+        alpha = torch.from_numpy(rng.normal(size=(N, 3)))
+        for index, panel in enumerate(products.panels):
+            seen = max(panel.stop, S) if epoch == 0 else N
+            visible = alpha.clone()
+            visible[seen:] = 0
+            rows = products.rows(index, visible, seen)
+            here = slice(panel.start, panel.stop)
+            np.testing.assert_allclose(rows.f.numpy(), K[here] @ visible.numpy(), atol=1e-12)
+            np.testing.assert_allclose(rows.phi.numpy(), K[here, :S], atol=1e-12)
+            np.testing.assert_allclose(rows.own.numpy(), K[here, here], atol=1e-12)
+    assert products.kept_bytes <= budget
+    assert (products.kept_bytes > 0) == (kept_share > 0)
+
+
+@pytest.mark.parametrize("triangular", [True, False])
+@pytest.mark.parametrize("panel_rows", [1, 70, 1000])
+def test_visits_see_every_change_made_since(problem, rng, triangular, panel_rows):
+    kernel, points, _, K = problem
+    products = TrainingProducts(kernel, points, S, 25, 1e9, panel_rows)
+    alpha = torch.zeros(N, 2, dtype=torch.float64)
+    for _ in range(2):
+        for f, phi, batch in visits(products, alpha, triangular):
+            np.testing.assert_allclose(f.numpy(), K[batch] @ alpha.numpy(), atol=1e-10)
+            np.testing.assert_allclose(phi.numpy(), K[batch, :S], atol=1e-12)
+            alpha[batch] += torch.from_numpy(rng.normal(size=(batch.stop - batch.start, 2)))
+            alpha[:S] += torch.from_numpy(rng.normal(size=(S, 2)))
+        triangular = False
+
+
+@pytest.mark.parametrize("budget", [0.0, 1e9])
+def test_held_out_products_equal_the_dense_ones_kept_or_not(problem, rng, budget):
+    kernel, points, _, _ = problem
+    held_out = kernel.points(torch.from_numpy(rng.normal(size=(30, 4))))
+    products = HeldOutProducts(kernel, held_out, points, budget)
+    assert (products.kept_bytes > 0) == (budget > 0)
+    for _ in range(2):
+        alpha = torch.from_numpy(rng.normal(size=(N, 2)))
+        torch.testing.assert_close(products.times(alpha), kernel.block(held_out, points) @ alpha)
 
 
 def test_prediction_by_tiles_equals_the_dense_product_and_reports_progress(rng, monkeypatch):
-    monkeypatch.setattr("mercer.products.PREDICTION_ROWS", 16)
+    monkeypatch.setattr("mercer.products.PANEL_ROWS", 16)
     monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", 256)
     kernel = mercer.Gaussian(1.0)
     a = kernel.points(torch.from_numpy(rng.normal(size=(50, 3))))

@@ -53,7 +53,8 @@ def train_sgd(
         step_size=best_step_size(m, beta, lambda_1),
     )
     nothing_levelled = LevelledKernel(V=y.new_zeros(0, 0), D=y.new_zeros(0))
-    without_block = TrainingProducts(products.kernel, products.points, s=0)
+    # One batch at a time, as the method is described: panels would lend it a large batch's efficiency.
+    without_block = TrainingProducts(products.kernel, products.points, s=0, m=m, panel_rows=m)
     return train(without_block, nothing_levelled, plain, y, limits, validation, on_epoch=on_epoch)
 
 
@@ -111,13 +112,15 @@ def train_original(
     on_epoch: OnEpoch | None = None,
 ) -> Outcome:
     """The original EigenPro iteration with the same q, batch and step as the plan."""
+    m = plan.batch_size
     return train(
-        products,
+        TrainingProducts(products.kernel, products.points, products.s, m, panel_rows=m),
         preconditioner,
         plan,
         y,
         limits,
         validation,
         descend=descend_everywhere,
+        triangular=False,
         on_epoch=on_epoch,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -24,24 +24,38 @@ from torch import Tensor
 from typing_extensions import Self
 
 from mercer.adaptive import LevelledKernel, Requests, adapt
-from mercer.kernels import Kernel, Points, as_kernel
+from mercer.eightbit import Grid, recognise
+from mercer.kernels import Kernel, Points, as_kernel, byte_points, in_units
 from mercer.machine import KernelMachine, data_shift
 from mercer.plan import Plan
-from mercer.products import TrainingProducts
+from mercer.products import HeldOutProducts, TrainingProducts
 from mercer.progress import ConsoleProgress
 from mercer.resource import Resource, find_device, measure_resource, with_memory
-from mercer.selection import median_bandwidth
+from mercer.selection import MEDIAN_POINTS, median_bandwidth
 from mercer.training import DivergenceError, Limits, Validation, train
 
 # Fewer points than this are all needed for training; more held-out points than the second number say
 # nothing more about when to stop.
 FEWEST_FOR_HOLDOUT = 500
 MOST_HELD_OUT = 3_000
+# With fewer features the product is too small a part of the work for bytes to pay.
+FEWEST_INTEGER_FEATURES = 64
 # Logit scale where no held-out part can fit one: a point that is interpolated (1 against 0) then gets
 # odds of e^4 over each other class.
 DEFAULT_LOGIT_SCALE = 4.0
 
 KernelLike = str | Kernel | Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Training data ready for the kernel, and what was done to it."""
+
+    given: Kernel  # as the user knows it
+    kernel: Kernel  # in the units of `points`
+    points: Points
+    shift: Tensor  # (d,)  what was subtracted
+    grid: Grid | None  # where the points are bytes
 
 
 class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
@@ -157,27 +171,31 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(rows), generator=generator).numpy()
         rows = rows[order]  # training order: random, the subsample being its first s points
-        x = _to_device(X[rows], device, dtype)  # (n, d)
-        kernel = self._kernel(x, generator)
-        shift = data_shift(kernel, x)
-        points = kernel.points(x.sub_(shift))
+        resource = with_memory(self.resource or measure_resource(device, dtype), _chosen(self.memory))
+        data = self._prepare(X[rows], device, dtype, resource, generator)
+        kernel, points = data.kernel, data.points
         targets = _to_device(Y[rows], device, dtype)  # (n, l)
         offset = targets.mean(0)  # (l,)
         targets -= offset
 
-        plan, levelled = self._adapt(kernel, points, targets.shape[1], device, dtype)
+        n_held_out = 0 if X_val is None else len(X_val)
+        plan, levelled = self._adapt(data, targets.shape[1], resource, n_held_out)
         if self.verbose > 1:
             print(plan)
+        machine = KernelMachine(kernel, data.shift, points, targets, offset, data.grid)
         validation = None
+        budget = plan.kept_memory
         if X_val is not None and Y_val is not None:
+            held_out = HeldOutProducts(kernel, machine.points(torch.from_numpy(X_val)), points, budget)
+            budget -= held_out.kept_bytes
             validation = Validation(
-                kernel.points(_to_device(X_val, device, dtype) - shift),
+                held_out,
                 _to_device(Y_val, device, dtype) - offset,
                 lambda f: self._held_out_score(y_val, _to_numpy(f + offset)),
             )
         progress = ConsoleProgress(self.max_epochs) if self.verbose else None
         outcome = train(
-            TrainingProducts(kernel, points, plan.subsample_size),
+            TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size, budget),
             levelled,
             plan,
             targets,
@@ -186,13 +204,13 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             on_batch=progress.on_batch if progress else None,
             on_epoch=progress.on_epoch if progress else None,
         )
-        self.machine_ = KernelMachine(kernel, shift, points, outcome.alpha, offset)
+        self.machine_ = replace(machine, alpha=outcome.alpha)
         self.plan_ = plan
         self.history_ = outcome.history
         self.converged_ = outcome.converged
         self.stop_reason_ = outcome.reason
         self.n_iter_ = len(outcome.history)
-        self.bandwidth_ = getattr(kernel, "bandwidth", None)
+        self.bandwidth_ = getattr(data.given, "bandwidth", None)
         dual_coef = np.zeros(Y.shape, dtype=plan.precision)  # (n, l)  zero on held-out rows
         dual_coef[rows] = _to_numpy(outcome.alpha)
         self.dual_coef_ = dual_coef
@@ -212,10 +230,37 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         rng = check_random_state(self.random_state)
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
-        x = _to_device(X[torch.randperm(len(X), generator=generator).numpy()], device, dtype)
-        kernel = self._kernel(x, generator)
-        points = kernel.points(x.sub_(data_shift(kernel, x)))
-        return self._adapt(kernel, points, self._encode(y).shape[1], device, dtype)[0]
+        order = torch.randperm(len(X), generator=generator).numpy()
+        resource = with_memory(self.resource or measure_resource(device, dtype), _chosen(self.memory))
+        data = self._prepare(X[order], device, dtype, resource, generator)
+        return self._adapt(data, self._encode(y).shape[1], resource)[0]
+
+    def _prepare(
+        self,
+        X: NDArray[Any],
+        device: torch.device,
+        dtype: torch.dtype,
+        resource: Resource,
+        generator: torch.Generator,
+    ) -> _Prepared:
+        """The kernel, the points it is evaluated on, and what was subtracted or rounded to get them."""
+        if not X.shape[1] * float(np.abs(X).max()) ** 2 < torch.finfo(dtype).max:
+            raise ValueError(
+                f"Squared lengths of rows must be finite in {self.precision}. Got an overflow: the "
+                'features are too large, so rescale them, or use precision="float64".'
+            )
+        kernel = self._kernel(_to_device(X[:MEDIAN_POINTS], device, dtype), generator)
+        worthwhile = resource.integer_gain > 1 and X.shape[1] >= FEWEST_INTEGER_FEATURES
+        if worthwhile and dtype == torch.float32 and kernel.translation_invariant:
+            recognised = recognise(X)
+            if recognised is not None:
+                grid, codes = recognised
+                points = byte_points(torch.from_numpy(codes).to(device), dtype)
+                shift = torch.full((X.shape[1],), grid.origin, dtype=dtype).to(device)
+                return _Prepared(kernel, in_units(kernel, grid.scale), points, shift, grid)
+        x = _to_device(X, device, dtype)  # (n, d)
+        shift = data_shift(kernel, x)
+        return _Prepared(kernel, kernel, kernel.points(x.sub_(shift)), shift, None)
 
     def _validate(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         raise NotImplementedError
@@ -226,20 +271,14 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         return X_val, None if y_val is None else np.asarray(_as_numpy(y_val))
 
     def _kernel(self, x: Tensor, generator: torch.Generator) -> Kernel:
-        if not bool(torch.isfinite(x.square().sum(1)).all()):
-            raise ValueError(
-                f"Squared lengths of rows must be finite in {self.precision}. Got an overflow: the "
-                'features are too large, so rescale them, or use precision="float64".'
-            )
         named = isinstance(self.kernel, str)
         if named and self.bandwidth == "auto":
             return as_kernel(self.kernel, median_bandwidth(x, generator))
         return as_kernel(self.kernel, 1.0 if self.bandwidth == "auto" else self.bandwidth)
 
     def _adapt(
-        self, kernel: Kernel, points: Points, n_outputs: int, device: torch.device, dtype: torch.dtype
+        self, data: _Prepared, n_outputs: int, resource: Resource, n_held_out: int = 0
     ) -> tuple[Plan, LevelledKernel]:
-        resource = self.resource or measure_resource(device, dtype)
         requests = Requests(
             subsample_size=_chosen(self.subsample_size),
             n_components=_chosen(self.n_components),
@@ -248,16 +287,12 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         )
         if requests.batch_size is not None:
             requests = Requests(
-                **{**vars(requests), "batch_size": min(requests.batch_size, len(points))}
+                **{**vars(requests), "batch_size": min(requests.batch_size, len(data.points))}
             )
-        return adapt(
-            kernel,
-            points,
-            n_outputs,
-            with_memory(resource, _chosen(self.memory)),
-            self.ridge,
-            requests,
+        plan, levelled = adapt(
+            data.kernel, data.points, n_outputs, resource, self.ridge, requests, n_held_out
         )
+        return replace(plan, kernel=str(data.given)), levelled
 
     def _holds_out(self, n: int) -> bool:
         if self.early_stopping == "auto":

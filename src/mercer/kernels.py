@@ -28,6 +28,9 @@ CANCELLATION_UNITS = 100
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
 GATHER_ELEMENTS = 1 << 22
+# Up to this many features a squared norm of bytes, at most 2^14 a feature, is a whole number that
+# float32 holds exactly, and so is every distance small enough for rounding to show.
+EXACT_FEATURES = 1_024
 # Rows evaluated at a time where only the diagonal of a callable's block is wanted.
 DIAGONAL_ROWS = 128
 
@@ -36,8 +39,8 @@ DIAGONAL_ROWS = 128
 class Points:
     """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows."""
 
-    x: Tensor  # (n, d)
-    squared_norms: Tensor  # (n,)
+    x: Tensor  # (n, d)  floats, or int8 where the data is 8-bit
+    squared_norms: Tensor  # (n,)  floats
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -45,45 +48,79 @@ class Points:
     def __getitem__(self, rows: slice | Tensor) -> Points:
         return Points(self.x[rows], self.squared_norms[rows])
 
+    def to(self, device: torch.device | str) -> Points:
+        return Points(self.x.to(device), self.squared_norms.to(device))
+
     @property
-    def nbytes(self) -> int:
-        return self.x.nbytes + self.squared_norms.nbytes
+    def dtype(self) -> torch.dtype:
+        return self.squared_norms.dtype
+
+    @property
+    def is_bytes(self) -> bool:
+        return self.x.dtype == torch.int8
+
+    def as_floats(self) -> Points:
+        return Points(self.x.to(self.dtype), self.squared_norms)
 
 
-def squared_distances(a: Points, b: Points, same: bool, out: Tensor | None = None) -> Tensor:
-    """Squared Euclidean distances between all pairs, (m, t); `same` says that a and b are one set.
+def squared_distances(
+    a: Points, b: Points, same: bool, out: Tensor | None = None, factor: float = 1.0
+) -> Tensor:
+    """`factor` times the squared Euclidean distances of all pairs, (m, t).
 
-    Close pairs keep their relative accuracy: they are computed from differences.
+    `same` says that a and b are one set.  Close pairs keep their relative accuracy: they are computed
+    from differences.
     """
     shape = (len(a), len(b))
-    d2 = torch.empty(shape, dtype=a.x.dtype, device=a.x.device) if out is None else out
-    torch.add(a.squared_norms[:, None], b.squared_norms[None, :], out=d2)  # (m, t)
-    d2.addmm_(a.x, b.x.T, alpha=-2)  # (m, t)
+    d2 = torch.empty(shape, dtype=a.dtype, device=a.x.device) if out is None else out
+    if a.is_bytes and b.is_bytes:
+        # Sums of products of bytes are exact.  They are made in the memory of the result where it can
+        # hold them, since fresh memory is slow.
+        fits = d2.is_contiguous() and d2.element_size() == 4
+        d2.copy_(torch._int_mm(a.x, b.x.T, out=d2.view(torch.int32) if fits else None))  # (m, t)
+        torch.add(a.squared_norms[:, None], d2, alpha=-2, out=d2)
+        d2.add_(b.squared_norms[None, :])
+        if a.x.shape[1] > EXACT_FEATURES:
+            d2.clamp_(min=0)
+        return d2.mul_(factor)
+    norms_a, norms_b = factor * a.squared_norms[:, None], factor * b.squared_norms[None, :]
+    a, b = a.as_floats(), b.as_floats()
+    torch.add(norms_a, norms_b, out=d2)  # (m, t)
+    d2.addmm_(a.x, b.x.T, alpha=-2 * factor)  # (m, t)
     if same:
-        d2.fill_diagonal_(math.inf)
+        d2.fill_diagonal_(math.copysign(math.inf, factor))
     if d2.numel() > 0:
-        _recompute_close_pairs(a, b, d2)
+        _recompute_close_pairs(a, b, d2, factor)
     if same:
         d2.fill_diagonal_(0)
     return d2
 
 
-def _recompute_close_pairs(a: Points, b: Points, d2: Tensor) -> None:
+def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
     threshold = CANCELLATION_UNITS * torch.finfo(d2.dtype).eps
     largest = a.squared_norms.max() + b.squared_norms.max()
-    if bool(d2.amin() >= threshold * largest):  # the usual case, decided by one cheap pass
+    closest = (d2.amin() if factor > 0 else d2.amax()) / factor
+    if bool(closest >= threshold * largest):  # the usual case, decided by one cheap pass
         return
-    close = d2 < threshold * (a.squared_norms[:, None] + b.squared_norms[None, :])  # (m, t)
+    limit = factor * threshold * (a.squared_norms[:, None] + b.squared_norms[None, :])  # (m, t)
+    close = d2 < limit if factor > 0 else d2 > limit  # (m, t)
     rows, columns = close.nonzero(as_tuple=True)
     if len(rows) > GATHER_SHARE * d2.numel():
         # Euclidean distance by differences, never by a matrix product.
         exact = torch.cdist(a.x, b.x, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        d2.copy_(torch.where(torch.isinf(d2), d2, exact))
+        d2.copy_(torch.where(torch.isinf(d2), d2, exact.mul_(factor)))
         return
     step = max(1, GATHER_ELEMENTS // max(1, a.x.shape[1]))
     for first in range(0, len(rows), step):
         i, j = rows[first : first + step], columns[first : first + step]
-        d2[i, j] = (a.x[i] - b.x[j]).square().sum(1)
+        d2[i, j] = factor * (a.x[i] - b.x[j]).square().sum(1)
+
+
+def byte_points(codes: Tensor, dtype: torch.dtype) -> Points:
+    """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
+    rows = 4096  # squared a few at a time, as int32 takes four times the memory
+    pieces = [codes[i : i + rows].to(torch.int32).square_().sum(1) for i in range(0, len(codes), rows)]
+    return Points(codes, torch.cat(pieces).to(dtype))
 
 
 class Kernel(ABC):
@@ -130,12 +167,17 @@ class _Radial(Kernel):
                 'Give the distance over which the function varies, or "auto".'
             )
 
+    @property
+    def _factor(self) -> float:
+        """What squared distances are multiplied by before the profile, at no cost of its own."""
+        return 1 / self.bandwidth**2
+
     @abstractmethod
     def _profile_(self, u: Tensor) -> Tensor:
-        """Overwrite squared distances with kernel values."""
+        """Overwrite `_factor` times squared distances with kernel values."""
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
-        return self._profile_(squared_distances(a, b, same, out))
+        return self._profile_(squared_distances(a, b, same, out, self._factor))
 
 
 @dataclass(frozen=True)
@@ -149,8 +191,12 @@ class Gaussian(_Radial):
 
     name = "gaussian"
 
+    @property
+    def _factor(self) -> float:
+        return -0.5 / self.bandwidth**2
+
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.mul_(-0.5 / self.bandwidth**2).exp_()
+        return u.exp_()
 
 
 @dataclass(frozen=True)
@@ -160,7 +206,7 @@ class Laplacian(_Radial):
     name = "laplacian"
 
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.sqrt_().mul_(-1 / self.bandwidth).exp_()
+        return u.sqrt_().neg_().exp_()
 
 
 @dataclass(frozen=True)
@@ -170,7 +216,7 @@ class Cauchy(_Radial):
     name = "cauchy"
 
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.mul_(1 / self.bandwidth**2).add_(1).reciprocal_()
+        return u.add_(1).reciprocal_()
 
 
 @dataclass(frozen=True)
@@ -180,7 +226,7 @@ class Matern32(_Radial):
     name = "matern32"
 
     def _profile_(self, u: Tensor) -> Tensor:
-        t = u.sqrt_().mul_(math.sqrt(3) / self.bandwidth)
+        t = u.sqrt_().mul_(math.sqrt(3))
         decay = torch.exp(-t)
         return t.add_(1).mul_(decay)
 
@@ -192,7 +238,7 @@ class Matern52(_Radial):
     name = "matern52"
 
     def _profile_(self, u: Tensor) -> Tensor:
-        t = u.sqrt_().mul_(math.sqrt(5) / self.bandwidth)
+        t = u.sqrt_().mul_(math.sqrt(5))
         decay = torch.exp(-t)
         polynomial = (t / 3).add_(1)
         return t.mul_(polynomial).add_(1).mul_(decay)
@@ -214,7 +260,7 @@ class ExponentialPower(_Radial):
             )
 
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.mul_(1 / self.bandwidth**2).pow_(self.exponent / 2).neg_().exp_()
+        return u.pow_(self.exponent / 2).neg_().exp_()
 
 
 @dataclass(frozen=True)
@@ -246,7 +292,7 @@ class NeuralTangent(_Radial):
         return (a.squared_norms / self.bandwidth**2 + 1).sqrt_()  # (n,)
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
-        d2 = squared_distances(a, b, same, out).div_(self.bandwidth**2)  # (m, t)
+        d2 = squared_distances(a, b, same, out, self._factor)  # (m, t)
         length_a, length_b = self._lengths(a)[:, None], self._lengths(b)[None, :]
         scale = length_a * length_b  # (m, t)
         # The angle from the chord, 1 - cos = (d² - (|x| - |z|)²) / (2 |x| |z|): the cosine itself
@@ -286,7 +332,7 @@ class Custom(Kernel):
                 f"A kernel function must return a tensor of shape {(len(a), len(b))} for inputs of "
                 f"{len(a)} and {len(b)} rows. Got {got} instead."
             )
-        return values.to(a.x.dtype) if out is None else out.copy_(values)
+        return values.to(a.dtype) if out is None else out.copy_(values)
 
     def diagonal(self, a: Points) -> Tensor:
         pieces = [
@@ -320,6 +366,13 @@ def as_kernel(kernel: str | Kernel | Callable[[Tensor, Tensor], Tensor], bandwid
         f"`kernel` must be one of {', '.join(sorted(KERNELS))}, a mercer kernel or a function of "
         f"two tensors. Got {kernel!r} instead."
     )
+
+
+def in_units(kernel: Kernel, unit: float) -> Kernel:
+    """The same kernel for data divided by `unit`; the kernel must have a bandwidth."""
+    if not isinstance(kernel, _Radial):
+        raise ValueError(f"Only a kernel with a bandwidth can change units. Got {kernel} instead.")
+    return replace(kernel, bandwidth=kernel.bandwidth / unit)
 
 
 def kernel_from_dict(data: dict[str, Any]) -> Kernel:

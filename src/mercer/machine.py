@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.kernels import Kernel, Points
+from mercer.eightbit import Grid
+from mercer.kernels import Kernel, Points, byte_points
 from mercer.products import kernel_times
 
 
@@ -17,11 +18,12 @@ from mercer.products import kernel_times
 class KernelMachine:
     """Centres and weights; everything that prediction needs and nothing else."""
 
-    kernel: Kernel
+    kernel: Kernel  # in units of the grid's step where there is one
     shift: Tensor  # (d,)  subtracted from every input: the mean of the data, or zero
     centres: Points  # (n, d), shifted
     alpha: Tensor  # (n, l)
     offset: Tensor  # (l,)  the mean of the targets
+    grid: Grid | None = None  # of centres kept as bytes
 
     @property
     def device(self) -> torch.device:
@@ -29,15 +31,27 @@ class KernelMachine:
 
     def predict(self, x: Tensor, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
         """f at each row of x, (m, l), on the machine's device and in its precision."""
-        x = x.to(self.device, self.alpha.dtype) - self.shift  # (m, d)
-        points = self.kernel.points(x)
+        points = self.points(x)
         return kernel_times(self.kernel, points, self.centres, self.alpha, on_progress) + self.offset
+
+    def points(self, x: Tensor) -> Points:
+        """Inputs ready for the kernel: bytes where the centres are and x lies on their grid."""
+        if self.grid is not None:
+            codes = self.grid.encode(x.cpu().numpy())
+            if codes is not None:
+                return byte_points(torch.from_numpy(codes).to(self.device), self.alpha.dtype)
+        x = x.to(self.device, self.alpha.dtype) - self.shift  # (m, d)
+        return self.kernel.points(x if self.grid is None else x / self.grid.scale)
 
     def to(self, device: torch.device | str) -> KernelMachine:
         """The same machine on another device."""
-        centres = Points(self.centres.x.to(device), self.centres.squared_norms.to(device))
         return KernelMachine(
-            self.kernel, self.shift.to(device), centres, self.alpha.to(device), self.offset.to(device)
+            self.kernel,
+            self.shift.to(device),
+            self.centres.to(device),
+            self.alpha.to(device),
+            self.offset.to(device),
+            self.grid,
         )
 
     def __getstate__(self) -> dict[str, Any]:

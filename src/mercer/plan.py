@@ -16,6 +16,15 @@ BOUNDS = {
 }
 
 
+EIGHT_BIT = "exact, of 8-bit integers"
+
+
+def working_memory(n: int, n_outputs: int, s: int, element_size: int) -> float:
+    """Bytes beside the data and kept kernel values: weights, targets and copies, spectrum, workspace."""
+    per_point = 6 * n_outputs + 4
+    return element_size * (n * per_point + 5 * s * s + (1 << 22))
+
+
 @dataclass(frozen=True)
 class FreshEstimate:
     """What fresh training points say about the levelled kernel k_q."""
@@ -59,6 +68,8 @@ class Plan:
     batch_size: int  # m
     step_size: float  # eta
     ridge: float
+    products: str  # how inner products are made
+    kept_memory: float  # bytes of kernel values kept from the first epoch for later ones
     bound: str  # which limit set the batch: capacity, memory, spectrum, data, or set by hand
     notes: tuple[str, ...] = ()  # fallbacks
 
@@ -80,11 +91,12 @@ class Plan:
 
     @property
     def peak_memory(self) -> float:
-        """Bytes the run needs: data, weights with two copies, targets, phi and the preconditioner."""
+        """Bytes the run takes: data, weights and copies, targets, preconditioner, kept kernel values."""
         size = 8 if self.precision == "float64" else 4
-        per_point = self.d + 1 + 4 * self.n_outputs + 1
-        preconditioner = self.subsample_size * (self.n_components + 3 * self.subsample_size)
-        return size * (self.n * per_point + preconditioner + 2 * self.batch_size * self.subsample_size)
+        data = self.n * self.d * (1 if self.products == EIGHT_BIT else size)
+        return (
+            data + working_memory(self.n, self.n_outputs, self.subsample_size, size) + self.kept_memory
+        )
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, meaning) for each line of the table."""
@@ -99,6 +111,7 @@ class Plan:
                 _bytes(self.memory),
                 f"memory to be used; this run needs {_bytes(self.peak_memory)}",
             ),
+            ("kept", _bytes(self.kept_memory), f"kernel values kept; inner products {self.products}"),
             ("m_C", _short(self.capacity_batch_size), "batch that keeps the device busy"),
             ("m_S", _short(self.memory_batch_size), "batch whose kernel block would fit in memory"),
             ("m_G", _short(self.device_batch_size), "batch the device can use"),

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
 from mercer.iteration import HasDiagonal, descend, residual, safe_weights
-from mercer.kernels import Points
 from mercer.plan import Plan
-from mercer.products import TrainingProducts, batches, kernel_times
+from mercer.products import HeldOutProducts, TrainingProducts
 from mercer.stopping import EarlyStopping
 
 # A batch's loss this many times that of predicting nothing is divergence: unseen points can be
@@ -82,7 +81,7 @@ class History:
 class Validation:
     """Held-out points, their targets on the training scale, and a score, larger being better."""
 
-    points: Points
+    products: HeldOutProducts
     y: Tensor  # (n_val, l)
     score: Callable[[Tensor], float]  # of predictions, (n_val, l)
 
@@ -117,17 +116,19 @@ def train(
     validation: Validation | None = None,
     *,
     descend: Callable[..., None] = descend,
+    triangular: bool = True,
     on_batch: Callable[[int, int, int, float], None] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Outcome:
     """Solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0.
 
-    `descend` is the step; the baselines have another.  `on_batch` gets the epoch, the batch, the
-    number of batches and the batch's loss.
+    `descend` is the step; the baselines have another.  `triangular` says that it changes only the batch
+    and the fixed block, so that points not yet visited have zero weight.  `on_batch` gets the epoch, the
+    batch, the number of batches and the batch's loss.
     """
     n = len(y)
     kernel, points = products.kernel, products.points
-    order = batches(n, plan.subsample_size, plan.batch_size)
+    n_batches = sum(len(panel.batches) for panel in products.panels)
     alpha = torch.zeros_like(y)  # (n, l)
     weights = y.new_ones(n, 1)  # (n, 1)  of iteration.py, each set at the point's first visit
     gamma = 2 * plan.step_size / plan.batch_size
@@ -148,9 +149,7 @@ def train(
     while number <= limits.max_epochs:
         total = y.new_zeros(())  # stays on the device
         diverged = False
-        for i, batch in enumerate(order):
-            seen = batch.stop if number == 1 else n
-            f, phi = products.rows(batch, alpha, seen)  # (m, l), (m, s)
+        for i, (f, phi, batch) in enumerate(visits(products, alpha, triangular and number == 1)):
             if number == 1:
                 k_diag = kernel.diagonal(points[batch])  # (m,)
                 weights[batch] = safe_weights(levelled, k_diag, phi, plan.beta, plan.ridge)
@@ -163,7 +162,7 @@ def train(
                 diverged = True
                 break
             if on_batch is not None:
-                on_batch(number, i + 1, len(order), loss)
+                on_batch(number, i + 1, n_batches, loss)
         train_loss = float(total)
         if diverged or train_loss > max(DIVERGED_EPOCH * best_train_loss, ROUNDING_SHARE * nothing):
             if halvings >= MOST_HALVINGS:
@@ -180,7 +179,7 @@ def train(
         val_loss, val_score, predictions = None, None, None
         verdict = None
         if validation is not None:
-            predictions = kernel_times(kernel, validation.points, points, alpha)  # (n_val, l)
+            predictions = validation.products.times(alpha)  # (n_val, l)
             val_loss = float((predictions - validation.y).square().mean())
             val_score = validation.score(predictions)
             verdict = stopping.update(val_loss)
@@ -207,6 +206,31 @@ def train(
         number += 1
     kept = best if validation is not None else alpha
     return Outcome(kept, History(tuple(epochs)), converged, reason, best_predictions)
+
+
+def visits(
+    products: TrainingProducts, alpha: Tensor, triangular: bool
+) -> Iterator[tuple[Tensor, Tensor, slice]]:
+    """f = K[batch] @ alpha, (m, l), phi, (m, s), and the batch, for each batch of an epoch in turn.
+
+    The caller may change alpha on the batch and on the fixed block between visits, as the step does;
+    with panels of one batch, anywhere.  `triangular`: points not yet visited have zero weight.
+    """
+    s = products.s
+    for index, panel in enumerate(products.panels):
+        rows = products.rows(index, alpha, seen=panel.stop if triangular else len(alpha))
+        fixed = alpha[:s].clone()  # (s, l)
+        own = alpha[panel.start : panel.stop]  # (R, l)  a view
+        own_before = own.clone()
+        for batch in panel.batches:
+            local = slice(batch.start - panel.start, batch.stop - panel.start)
+            f, phi = rows.f[local], rows.phi[local]  # (m, l), (m, s)
+            if batch.start > panel.start:
+                # Earlier batches of the panel have changed the weights of these columns since.
+                f.addmm_(phi, alpha[:s] - fixed)
+                if panel.start >= s:
+                    f.addmm_(rows.own[local], own - own_before)
+            yield f, phi, batch
 
 
 def _causes(plan: Plan, gamma: float) -> str:
