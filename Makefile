@@ -34,5 +34,8 @@ format: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+bench: .venv/ready
+	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist

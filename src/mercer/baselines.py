@@ -39,8 +39,13 @@ def train_sgd(
     batch_size: int | None = None,
     validation: Validation | None = None,
     on_epoch: OnEpoch | None = None,
+    panel_rows: int = 1,
 ) -> Outcome:
-    """Plain mini-batch kernel SGD; the batch is m*(k) unless given."""
+    """Plain mini-batch kernel SGD; the batch is m*(k) unless given.
+
+    One batch is evaluated at a time, as the method is described: larger panels would lend a small batch
+    the efficiency of a large one.
+    """
     beta, lambda_1 = plan.beta_plain + plan.ridge, plan.lambda_1_plain + plan.ridge / plan.n
     m = batch_size or max(1, int(beta / lambda_1))
     plain = replace(
@@ -53,8 +58,7 @@ def train_sgd(
         step_size=best_step_size(m, beta, lambda_1),
     )
     nothing_levelled = LevelledKernel(V=y.new_zeros(0, 0), D=y.new_zeros(0))
-    # One batch at a time, as the method is described: panels would lend it a large batch's efficiency.
-    without_block = TrainingProducts(products.kernel, products.points, s=0, m=m, panel_rows=m)
+    without_block = TrainingProducts(products.kernel, products.points, s=0, m=m, panel_rows=panel_rows)
     return train(without_block, nothing_levelled, plain, y, limits, validation, on_epoch=on_epoch)
 
 

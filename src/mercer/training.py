@@ -165,7 +165,7 @@ def train(
                 on_batch(number, i + 1, n_batches, loss)
         train_loss = float(total)
         if diverged or train_loss > max(DIVERGED_EPOCH * best_train_loss, ROUNDING_SHARE * nothing):
-            if halvings >= MOST_HALVINGS:
+            if halvings + sum(epoch.halvings for epoch in epochs) >= MOST_HALVINGS:
                 raise DivergenceError(_causes(plan, gamma))
             gamma /= 2
             alpha.copy_(good)

@@ -1,0 +1,225 @@
+"""How close training comes to the arithmetic it cannot avoid, as ratios within one run.
+
+    make bench                    # all parts, about ten minutes on two cores
+    python benchmarks/engine.py --data DIR --parts bytes floats
+
+The yardstick is the time of one full float32 matrix product of the same size, 2 n² d operations at the
+rate measured in this run.  Compared parts alternate, and of several runs the best counts, since others
+may share the machine.  Results go to standard output and, with --out, to a JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.svm import SVC
+
+from mercer import Gaussian, KernelClassifier, Laplacian
+from mercer.adaptive import adapt
+from mercer.baselines import train_sgd
+from mercer.eightbit import recognise
+from mercer.kernels import Kernel, Points, byte_points, in_units
+from mercer.products import PANEL_ROWS, TrainingProducts
+from mercer.resource import measure_resource
+from mercer.training import Limits, train
+
+CPU = torch.device("cpu")
+RUNS = 2
+
+
+def best(action: Callable[[], object], runs: int = 5) -> float:
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def full_product_seconds(n: int, d: int) -> float:
+    """2 n² d operations at the rate of a product large enough to run at its best."""
+    a, b = torch.randn(2048, d), torch.randn(8192, d)
+    out = torch.empty(2048, 8192)
+    return best(lambda: torch.mm(a, b.T, out=out)) * (n / 2048) * (n / 8192)
+
+
+def exponential_seconds(count: float) -> float:
+    tile = -torch.rand(512, 512)
+    out = torch.empty_like(tile)
+    return best(lambda: torch.exp(tile, out=out), 50) * count / tile.numel()
+
+
+def epochs(kernel: Kernel, points: Points, y: torch.Tensor, count: int, keep: bool) -> list[float]:
+    """Seconds of each epoch, set-up not included."""
+    plan, levelled = adapt(kernel, points, y.shape[1], measure_resource(CPU))
+    budget = plan.kept_memory if keep else 0.0
+    products = TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size, budget)
+    outcome = train(products, levelled, plan, y, Limits(count, 0.0, 3, 0.0))
+    return [epoch.seconds for epoch in outcome.history.epochs]
+
+
+def load_mnist(folder: Path) -> tuple[np.ndarray[Any, Any], ...]:
+    with np.load(folder / "mnist.npz") as file:
+        X, X_test = (file[k].reshape(-1, 784).astype(np.float32) / 255 for k in ("X_train", "X_test"))
+        return X, file["y_train"], X_test, file["y_test"]
+
+
+def mnist_points(folder: Path, as_bytes: bool, n: int = 60_000) -> tuple[Kernel, Points, torch.Tensor]:
+    X, labels, _, _ = load_mnist(folder)
+    order = np.random.default_rng(0).permutation(len(X))[:n]
+    X, y = X[order], torch.from_numpy(np.eye(10, dtype=np.float32)[labels[order]])
+    y -= y.mean(0)
+    if not as_bytes:
+        x = torch.from_numpy(X)
+        return Gaussian(5.0), Gaussian(5.0).points(x - x.mean(0)), y
+    recognised = recognise(X)
+    if recognised is None:
+        raise ValueError("MNIST must be 8-bit data. Got other values: check the file.")
+    grid, codes = recognised
+    return in_units(Gaussian(5.0), grid.scale), byte_points(torch.from_numpy(codes), torch.float32), y
+
+
+def random_points(n: int, d: int, l: int, kernel: Kernel) -> tuple[Kernel, Points, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, d, generator=generator)
+    return kernel, kernel.points(x), torch.randn(n, l, generator=generator)
+
+
+def part_bytes(folder: Path) -> list[dict[str, Any]]:
+    problem = mnist_points(folder, as_bytes=True)
+    later, first, kept = [], [], []
+    product = full_product_seconds(60_000, 784)
+    for _ in range(RUNS):
+        first.append(epochs(*problem, 1, keep=False)[0])
+        run = epochs(*problem, 4, keep=True)
+        kept.append(run[0])
+        later += run[1:]
+        product = min(product, full_product_seconds(60_000, 784))
+    return [
+        row("MNIST bytes, first epoch, nothing kept ÷ full product", min(first) / product, 0.25),
+        row("MNIST bytes, first epoch, all kept ÷ full product", min(kept) / product, 0.25),
+        row("MNIST, later epoch, all kept ÷ full product", min(later) / product, 0.06),
+    ]
+
+
+def part_floats(folder: Path) -> list[dict[str, Any]]:
+    problem = mnist_points(folder, as_bytes=False)
+    product = full_product_seconds(60_000, 784)
+    first = epochs(*problem, 1, keep=False)[0]
+    product = min(product, full_product_seconds(60_000, 784))
+    return [row("MNIST float32, first epoch ÷ full product", first / product, 0.62)]
+
+
+def part_timit_shape(folder: Path) -> list[dict[str, Any]]:
+    n, d = 50_000, 440
+    problem = random_points(n, d, 144, Laplacian(30.0))
+    product = full_product_seconds(n, d)
+    first = min(epochs(*problem, 1, keep=False)[0] for _ in range(RUNS))
+    product = min(product, full_product_seconds(n, d))
+    return [
+        row("n = 50,000, d = 440, l = 144, Laplacian, first epoch ÷ full product", first / product, 0.70)
+    ]
+
+
+def part_low_dimension(folder: Path) -> list[dict[str, Any]]:
+    n, d = 100_000, 18
+    problem = random_points(n, d, 1, Gaussian(4.0))
+    unavoidable = full_product_seconds(n, d) + exponential_seconds(n * n / 2)
+    first = min(epochs(*problem, 1, keep=False)[0] for _ in range(RUNS))
+    unavoidable = min(unavoidable, full_product_seconds(n, d) + exponential_seconds(n * n / 2))
+    return [row("n = 100,000, d = 18, first epoch ÷ (product + n²/2 exp)", first / unavoidable, 1.5)]
+
+
+def part_overhead(folder: Path) -> list[dict[str, Any]]:
+    kernel, points, y = mnist_points(folder, as_bytes=True)
+    plan, levelled = adapt(kernel, points, 10, measure_resource(CPU))
+    limits = Limits(1, 0.0, 3, 0.0)
+    ours, plain = [], []
+    for _ in range(RUNS):
+        products = TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size)
+        ours.append(train(products, levelled, plan, y, limits).history[0].seconds)
+        # The same batch and the same panels, nothing levelled; the step is small enough for that.
+        slow = replace(plan, beta_plain=1e3 * plan.beta_plain)
+        sgd = train_sgd(products, slow, y, limits, plan.batch_size, panel_rows=PANEL_ROWS)
+        plain.append(sgd.history[0].seconds)
+    return [
+        row("levelled kernel over plain SGD, one epoch, n = 60,000", min(ours) / min(plain) - 1, 0.10)
+    ]
+
+
+def part_exponent(folder: Path) -> list[dict[str, Any]]:
+    sizes = [10_000, 20_000, 40_000, 80_000]
+    seconds = []
+    for n in sizes:
+        problem = random_points(n, 100, 10, Gaussian(10.0))
+        seconds.append(min(epochs(*problem, 1, keep=False)[0] for _ in range(RUNS)))
+    exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+    return [row("epoch time ~ n^p, n = 10,000 to 80,000: p", exponent, 2.05)]
+
+
+def part_svc(folder: Path) -> list[dict[str, Any]]:
+    X, y, X_test, y_test = load_mnist(folder)
+    X, y = X[:20_000], y[:20_000]
+    svc = SVC(C=10, gamma=1 / (2 * 5.0**2))
+    svc_seconds = best(lambda: svc.fit(X, y), 1)
+    svc_error = 1 - svc.score(X_test, y_test)
+    model = KernelClassifier("gaussian", bandwidth=5.0, random_state=0)
+    seconds = best(lambda: model.fit(X, y), 1)
+    error = 1 - model.score(X_test, y_test)
+    print(f"  SVC: {svc_seconds:.1f} s, error {svc_error:.2%}; Mercer: {seconds:.1f} s, {error:.2%}")
+    return [
+        row(
+            "sklearn.svm.SVC(C=10) time ÷ Mercer's, 20,000 of MNIST",
+            svc_seconds / seconds,
+            15,
+            larger=True,
+        ),
+        row("Mercer's test error ÷ SVC's, same data", error / svc_error, 1.0),
+    ]
+
+
+PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "bytes": part_bytes,
+    "floats": part_floats,
+    "timit-shape": part_timit_shape,
+    "low-dimension": part_low_dimension,
+    "overhead": part_overhead,
+    "exponent": part_exponent,
+    "svc": part_svc,
+}
+
+
+def row(measure: str, value: float, target: float, larger: bool = False) -> dict[str, Any]:
+    met = value >= target if larger else value <= target
+    sign = "≥" if larger else "≤"
+    print(f"{measure}: {value:.3f} (target {sign} {target}) {'met' if met else 'NOT MET'}", flush=True)
+    return {"measure": measure, "value": round(value, 3), "target": f"{sign} {target}", "met": bool(met)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("MERCER_DATA", "../shared/data"))
+    )
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    arguments = parser.parse_args()
+    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    print(machine)
+    rows = [line for name in arguments.parts for line in PARTS[name](arguments.data)]
+    if arguments.out:
+        arguments.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
