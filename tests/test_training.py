@@ -273,7 +273,7 @@ def test_divergence_in_single_precision_is_retried_in_double_and_told(rng, monke
     assert model.dual_coef_.dtype == np.float64
 
 
-def test_a_loss_held_up_by_rounding_error_ends_training():
+def test_a_loss_held_up_by_rounding_error_ends_training(desk):
     X = np.linspace(0, 6, 200)[:, None]
     model = KernelRegressor("gaussian", bandwidth=0.5, n_components=18, tol=1e-9, random_state=0).fit(
         X, np.sin(X[:, 0])

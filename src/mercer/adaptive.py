@@ -191,7 +191,8 @@ def adapt(
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for training points in random order; the first s are the subsample."""
     n, d = points.x.shape
-    work = d + n_outputs + ELEMENTWISE_FEATURES
+    features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
+    work = features + n_outputs + ELEMENTWISE_FEATURES
     s = _subsample_size(n, requests)
     critical_before = 0.0
     while True:
@@ -205,8 +206,8 @@ def adapt(
         paper = min(rank, paper_components(spectrum, m_G))
         q = _components(rank, paper, spare=int(SPARE_WORK_SHARE * n * work / (2 * s)), requests=requests)
         chosen = fresh.estimate(level(spectrum, q), q)
-        if chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
-            q = rank
+        while chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
+            q = min(2 * q, rank)
             chosen = fresh.estimate(level(spectrum, q), q)
         grown = min(2 * s, LARGEST_SUBSAMPLE)
         grows = (

@@ -24,6 +24,8 @@ from torch import Tensor
 # A squared distance below this many units of rounding of ||x||² + ||z||² has lost more than about
 # one part in a hundred to cancellation and is computed again.
 CANCELLATION_UNITS = 100
+# Error of a kernel value that smooth profiles may carry from cancellation.
+SMOOTH_TOLERANCE = 2e-6
 # Beyond this share of close pairs in a block, one pass over all pairs is cheaper than a gather.
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
@@ -64,12 +66,17 @@ class Points:
 
 
 def squared_distances(
-    a: Points, b: Points, same: bool, out: Tensor | None = None, factor: float = 1.0
+    a: Points,
+    b: Points,
+    same: bool,
+    out: Tensor | None = None,
+    factor: float = 1.0,
+    tolerance: float = 0.0,
 ) -> Tensor:
     """`factor` times the squared Euclidean distances of all pairs, (m, t).
 
-    `same` says that a and b are one set.  Close pairs keep their relative accuracy: they are computed
-    from differences.
+    `same` says that a and b are one set.  Close pairs keep their relative accuracy, being computed from
+    differences, unless the rounding error of all results is below `tolerance` as it is.
     """
     shape = (len(a), len(b))
     d2 = torch.empty(shape, dtype=a.dtype, device=a.x.device) if out is None else out
@@ -89,11 +96,17 @@ def squared_distances(
     d2.addmm_(a.x, b.x.T, alpha=-2 * factor)  # (m, t)
     if same:
         d2.fill_diagonal_(math.copysign(math.inf, factor))
-    if d2.numel() > 0:
+    if d2.numel() > 0 and not _rounding_error(a, b, factor) <= tolerance:
         _recompute_close_pairs(a, b, d2, factor)
     if same:
         d2.fill_diagonal_(0)
     return d2
+
+
+def _rounding_error(a: Points, b: Points, factor: float) -> float:
+    """A bound on what cancellation costs any result."""
+    largest = float(a.squared_norms.max() + b.squared_norms.max())
+    return 2 * torch.finfo(a.dtype).eps * abs(factor) * largest
 
 
 def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
@@ -159,6 +172,8 @@ class _Radial(Kernel):
     """k(x, z) = p(||x - z||² / bandwidth²) with p(0) = 1."""
 
     bandwidth: float = 1.0
+    #: The profile is smooth at distance 0, so that an error there costs no more than itself.
+    smooth: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
@@ -177,7 +192,8 @@ class _Radial(Kernel):
         """Overwrite `_factor` times squared distances with kernel values."""
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
-        return self._profile_(squared_distances(a, b, same, out, self._factor))
+        tolerance = SMOOTH_TOLERANCE if self.smooth else 0.0
+        return self._profile_(squared_distances(a, b, same, out, self._factor, tolerance))
 
 
 @dataclass(frozen=True)
@@ -190,6 +206,7 @@ class Gaussian(_Radial):
     """
 
     name = "gaussian"
+    smooth = True
 
     @property
     def _factor(self) -> float:
@@ -214,6 +231,7 @@ class Cauchy(_Radial):
     """1 / (1 + ||x - z||² / sigma²)."""
 
     name = "cauchy"
+    smooth = True
 
     def _profile_(self, u: Tensor) -> Tensor:
         return u.add_(1).reciprocal_()

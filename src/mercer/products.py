@@ -109,12 +109,18 @@ class TrainingProducts:
         self.kept_bytes = 0
         self._budget = budget
         self._kept: list[Tensor] = []  # of the first panels, each K[panel, :max(panel.stop, s)]
-        own = max((len(panel) for panel in self.panels), default=1) ** 2
-        elements = max(tile_elements(points.x.device), own)
+        # Workspaces, made once: fresh memory is slow memory.
+        rows = max((len(panel) for panel in self.panels), default=1)
+        elements = max(tile_elements(points.x.device), rows * rows)
         self._tile = torch.empty(elements, dtype=points.dtype, device=points.x.device)
+        self._phi = self._tile.new_empty(rows, s)
+        self._own = self._tile.new_empty(rows, rows)
 
     def rows(self, index: int, alpha: Tensor, seen: int) -> PanelRows:
-        """The rows of panel `index`.  Points from `seen` on must have zero weight, and are skipped."""
+        """The rows of panel `index`, valid until the next call.
+
+        Points from `seen` on must have zero weight, and are skipped.
+        """
         panel = self.panels[index]
         width = max(panel.stop, self.s)
         if index < len(self._kept):
@@ -142,9 +148,9 @@ class TrainingProducts:
             self._kept.append(kept)
             rows = self._views(panel, kept, f)
         else:  # phi and the panel's own columns outlive their tile, the rest does not
-            phi = self._tile.new_empty(len(panel), self.s)
+            phi = self._phi[: len(panel)]
             inside = panel.stop <= self.s
-            own = phi[:, panel.start : panel.stop] if inside else phi.new_empty(len(panel), len(panel))
+            own = phi[:, panel.start : panel.stop] if inside else self._own[: len(panel), : len(panel)]
             rows = PanelRows(f, phi, own)
         for first, last in self._column_tiles(panel, width):
             # Evaluated in memory that is in cache, then written once to where it stays.
