@@ -149,6 +149,12 @@ def test_tensors_in_tensors_out(iris):
     assert isinstance(regressor.predict(X), torch.Tensor)
 
 
+def test_a_plain_function_serves_as_kernel(iris):
+    model = KernelClassifier(lambda a, b: torch.exp(-torch.cdist(a, b)), random_state=0).fit(*iris)
+    assert model.score(*iris) > 0.95
+    assert model.plan_.kernel.startswith("custom")
+
+
 def test_same_seed_same_model(iris):
     a, b = (KernelClassifier(random_state=3).fit(*iris) for _ in range(2))
     assert (a.dual_coef_ == b.dual_coef_).all()

@@ -45,7 +45,7 @@ COMPONENT_SHARE = 0.25
 SMALL_SUBSAMPLE = 400
 # Work, as a share of one epoch's, that levelling may add where it is not needed to reach m_G, only
 # useful; and that a larger subsample may take where it is needed, since every epoch gains by it.
-SPARE_WORK_SHARE = 0.02
+SPARE_WORK_SHARE = 0.04
 GROWTH_WORK_SHARE = 0.5
 # Growth of m* below which a larger subsample is not worth a further doubling.
 GROWTH_WORTH_HAVING = 1.2
