@@ -214,6 +214,15 @@ def test_a_step_beyond_repair_ends_in_one_clear_error(rng):
         KernelRegressor(step_size=1e12, random_state=0).fit(X, rng.normal(size=60))
 
 
+def test_weights_that_overflow_in_the_last_epoch_are_not_returned(rng):
+    # One epoch of one batch: no later loss shows what its step did.
+    X = rng.normal(size=(60, 3))
+    model = KernelRegressor(step_size=1e38, batch_size=60, max_epochs=1, random_state=0)
+    model.fit(X, 1e3 * rng.normal(size=60))
+    assert np.isfinite(model.dual_coef_).all()
+    assert model.history_[0].halvings > 0
+
+
 def test_a_kernel_that_is_not_positive_definite_ends_in_one_clear_error(rng):
     X = rng.normal(size=(60, 3))
     indefinite = mercer.Custom(lambda a, b: torch.cdist(a, b) + 0.1)

@@ -39,7 +39,7 @@ LARGEST_SUBSAMPLE = 12_000
 FRESH_POINTS = 2_000
 FEWEST_FRESH = 200
 # Eigenvectors beyond this share of s describe the subsample more than the data: on MNIST, s = 2,000,
-# going from q = s/4 to q = s/2 lowers beta by 7 % while tripling the cost.
+# going from q = s/4 to q = s/2 doubles the work of every correction to lower beta by 7 %.
 COMPONENT_SHARE = 0.25
 # A subsample this small is decomposed whole in milliseconds.
 SMALL_SUBSAMPLE = 400

@@ -136,7 +136,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         device = find_device(self.device)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         seed = int(rng.randint(2**31 - 1))
-        data = (X, y, Y, rows, X_val, y_val, Y_val)
+        data = (X, Y, rows, X_val, y_val, Y_val)
         try:
             self._train(*data, device, dtype, seed)
         except DivergenceError:
@@ -158,7 +158,6 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _train(
         self,
         X: NDArray[Any],
-        y: NDArray[Any],
         Y: NDArray[Any],
         rows: NDArray[Any],
         X_val: Any,
@@ -279,16 +278,13 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _adapt(
         self, data: _Prepared, n_outputs: int, resource: Resource, n_held_out: int = 0
     ) -> tuple[Plan, LevelledKernel]:
+        batch_size = _chosen(self.batch_size)
         requests = Requests(
             subsample_size=_chosen(self.subsample_size),
             n_components=_chosen(self.n_components),
-            batch_size=_chosen(self.batch_size),
+            batch_size=None if batch_size is None else min(batch_size, len(data.points)),
             step_size=_chosen(self.step_size),
         )
-        if requests.batch_size is not None:
-            requests = Requests(
-                **{**vars(requests), "batch_size": min(requests.batch_size, len(data.points))}
-            )
         plan, levelled = adapt(
             data.kernel, data.points, n_outputs, resource, self.ridge, requests, n_held_out
         )

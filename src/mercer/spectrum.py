@@ -28,7 +28,7 @@ from mercer.kernels import Kernel, Points
 OVERSAMPLING = 16
 OVERSAMPLING_SHARE = 0.1
 # Power passes before Rayleigh-Ritz.  On MNIST (s = 2,000) three leave the last of 500 Ritz values 15 %
-# low, in two thirds of the time of a full decomposition.
+# low, in three quarters of the time of a full decomposition.
 POWER_PASSES = 3
 # Relative change of the largest eigenvalue that ends its iteration.
 EIGENVALUE_TOLERANCE = 1e-3

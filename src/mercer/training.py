@@ -164,6 +164,8 @@ def train(
             if on_batch is not None:
                 on_batch(number, i + 1, n_batches, loss)
         train_loss = float(total)
+        # The last steps of an epoch have no later loss to show what they did.
+        diverged = diverged or not bool(torch.isfinite(alpha).all())
         if diverged or train_loss > max(DIVERGED_EPOCH * best_train_loss, ROUNDING_SHARE * nothing):
             if halvings + sum(epoch.halvings for epoch in epochs) >= MOST_HALVINGS:
                 raise DivergenceError(_causes(plan, gamma))
