@@ -29,7 +29,7 @@ from mercer.adaptive import adapt
 from mercer.baselines import train_sgd
 from mercer.eightbit import recognise
 from mercer.kernels import Kernel, Points, byte_points, in_units
-from mercer.products import PANEL_ROWS, TrainingProducts
+from mercer.products import TrainingProducts
 from mercer.resource import measure_resource
 from mercer.training import Limits, train
 
@@ -63,7 +63,7 @@ def epochs(kernel: Kernel, points: Points, y: torch.Tensor, count: int, keep: bo
     """Seconds of each epoch, set-up not included."""
     plan, levelled = adapt(kernel, points, y.shape[1], measure_resource(CPU))
     budget = plan.kept_memory if keep else 0.0
-    products = TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size, budget)
+    products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, y.shape[1], budget)
     outcome = train(products, levelled, plan, y, Limits(count, 0.0, 3, 0.0))
     return [epoch.seconds for epoch in outcome.history.epochs]
 
@@ -146,11 +146,11 @@ def part_overhead(folder: Path) -> list[dict[str, Any]]:
     limits = Limits(1, 0.0, 3, 0.0)
     ours, plain = [], []
     for _ in range(RUNS):
-        products = TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size)
+        products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, y.shape[1])
         ours.append(train(products, levelled, plan, y, limits).history[0].seconds)
         # The same batch and the same panels, nothing levelled; the step is small enough for that.
         slow = replace(plan, beta_plain=1e3 * plan.beta_plain)
-        sgd = train_sgd(products, slow, y, limits, plan.batch_size, panel_rows=PANEL_ROWS)
+        sgd = train_sgd(products, slow, y, limits, plan.batch_size, rows_at_once=None)
         plain.append(sgd.history[0].seconds)
     return [
         row("levelled kernel over plain SGD, one epoch, n = 60,000", min(ours) / min(plain) - 1, 0.10)

@@ -7,10 +7,10 @@ import torch
 
 import mercer
 from mercer.adaptive import level
-from mercer.iteration import descend, residual, safe_weights
-from mercer.products import HeldOutProducts, Panel, TrainingProducts, batches, kernel_times
+from mercer.iteration import PanelDescent, safe_weights
+from mercer.products import HeldOutProducts, TrainingProducts, batches, kernel_times
 from mercer.spectrum import nystrom_spectrum
-from mercer.training import visits
+from mercer.workers import Workers, small_operations, workers_for
 
 S, Q, N = 60, 15, 200
 
@@ -25,41 +25,45 @@ def problem(rng):
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
-@pytest.mark.parametrize("batch", [slice(0, 40), slice(20, 60), slice(60, 90), slice(170, 200)])
-def test_step_equals_dense_preconditioned_gradient(problem, rng, batch, ridge):
+@pytest.mark.parametrize("rows_at_once", [30, 60, 1000])
+def test_every_step_equals_the_dense_preconditioned_gradient(problem, rng, rows_at_once, ridge):
     kernel, points, levelled, K = problem
     y = rng.normal(size=(N, 2))
-    alpha = rng.normal(size=(N, 2))
+    alpha = torch.from_numpy(rng.normal(size=(N, 2)))
     gamma = 0.7
-    # In function space: f <- f - gamma sum_i w_i g_i k_q(x_i, .), at every training point.
-    g = (K @ alpha + ridge * alpha - y)[batch]
     K_q = oracles.levelled(K, S, Q)
     beta = float(np.median(np.diag(K_q))) + ridge
-    w = np.minimum(1, beta / (np.diag(K_q)[batch] + ridge))[:, None]
-    expected = K @ alpha - gamma * K_q[:, batch] @ (w * g)
-
-    weights = torch.from_numpy(alpha.copy())
-    # Batches of 10 in panels of the batch's own length, so that one panel is the batch.
-    products = TrainingProducts(kernel, points, S, m=10, panel_rows=batch.stop - batch.start)
-    products.panels = [Panel(batch.start, batch.stop, (batch,)), Panel(batch.stop, N, ())]
-    rows = products.rows(0, weights, batch.stop)
-    f, phi = rows.f, rows.phi
-    if batch.stop < N:
-        f = f + torch.from_numpy(K[batch, max(batch.stop, S) :]) @ weights[max(batch.stop, S) :]
-    ours = residual(f, weights[batch], torch.from_numpy(y)[batch], ridge)
-    np.testing.assert_allclose(ours.numpy(), g, atol=1e-10)
-    ours *= safe_weights(levelled, kernel.diagonal(points[batch]), phi, beta, ridge)
-    descend(weights, batch, levelled, phi, ours, gamma)
-    np.testing.assert_allclose(K @ weights.numpy(), expected, atol=1e-8)
-    changed = np.flatnonzero((weights.numpy() != alpha).any(1))
-    assert set(changed) <= set(range(S)) | set(range(batch.start, batch.stop))
+    w = np.minimum(1, beta / (np.diag(K_q) + ridge))[:, None]
+    products = TrainingProducts(kernel, points, levelled.V, 15, 2, rows_at_once=rows_at_once)
+    dense = alpha.numpy().copy()
+    for index, panel in enumerate(products.panels):
+        rows = products.rows(index, alpha, N)
+        k_diag = kernel.diagonal(points[panel.rows])
+        weights = safe_weights(levelled, k_diag, rows.Z, beta, ridge)
+        np.testing.assert_allclose(weights.numpy(), w[panel.rows], atol=1e-9)
+        descent = PanelDescent(panel, rows, levelled, alpha, ridge)
+        before = alpha.numpy().copy()
+        for batch in panel.batches:
+            # In function space: f <- f - gamma sum_i w_i g_i k_q(x_i, .), at every training point.
+            g = (K @ dense + ridge * dense - y)[batch]
+            ours = descent.residual(batch, torch.from_numpy(y)[batch])
+            np.testing.assert_allclose(ours.numpy(), g, atol=1e-8)
+            local = slice(batch.start - panel.start, batch.stop - panel.start)
+            descent.step(batch, ours * weights[local], gamma)
+            expected = K @ dense - gamma * K_q[:, batch] @ (w[batch] * g)
+            dense = oracles.solution(K, expected)
+        descent.finish()
+        np.testing.assert_allclose(K @ alpha.numpy(), K @ dense, atol=1e-8)
+        changed = np.flatnonzero((alpha.numpy() != before).any(1))
+        assert set(changed) <= set(range(S)) | set(range(panel.start, panel.stop))
+        dense = alpha.numpy().copy()
 
 
 def test_weights_are_one_for_ordinary_points_and_bounded_for_rare_ones(problem):
     kernel, points, levelled, K = problem
-    phi = torch.from_numpy(K[:, :S].copy())
+    Z = torch.from_numpy(K[:, :S].copy()) @ levelled.V
     beta = 0.3
-    w = safe_weights(levelled, kernel.diagonal(points), phi, beta, 0.0)[:, 0].numpy()
+    w = safe_weights(levelled, kernel.diagonal(points), Z, beta, 0.0)[:, 0].numpy()
     k_q = np.diag(oracles.levelled(K, S, Q))
     assert (w[k_q <= beta] == 1).all()
     np.testing.assert_allclose(w[k_q > beta] * k_q[k_q > beta], beta)
@@ -69,10 +73,10 @@ def test_weights_are_one_for_ordinary_points_and_bounded_for_rare_ones(problem):
 @pytest.mark.parametrize("panel_rows", [1, 50, 1000])
 @pytest.mark.parametrize("kept_share", [0.0, 0.5, 2.0])
 def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, panel_rows, kept_share):
-    kernel, points, _, K = problem
+    kernel, points, levelled, K = problem
     monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", tile)
     budget = kept_share * 8 * N * N / 2
-    products = TrainingProducts(kernel, points, S, 12, budget, panel_rows)
+    products = TrainingProducts(kernel, points, levelled.V, 12, 3, budget, panel_rows)
     assert [i for p in products.panels for i in range(p.start, p.stop)] == list(range(N))
     for epoch in range(3):
         alpha = torch.from_numpy(rng.normal(size=(N, 3)))
@@ -83,25 +87,50 @@ def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, 
             rows = products.rows(index, visible, seen)
             here = slice(panel.start, panel.stop)
             np.testing.assert_allclose(rows.f.numpy(), K[here] @ visible.numpy(), atol=1e-12)
-            np.testing.assert_allclose(rows.phi.numpy(), K[here, :S], atol=1e-12)
+            np.testing.assert_allclose(rows.Z.numpy(), K[here, :S] @ levelled.V.numpy(), atol=1e-12)
             np.testing.assert_allclose(rows.own.numpy(), K[here, here], atol=1e-12)
     assert products.kept_bytes <= budget
     assert (products.kept_bytes > 0) == (kept_share > 0)
 
 
-@pytest.mark.parametrize("triangular", [True, False])
-@pytest.mark.parametrize("panel_rows", [1, 70, 1000])
-def test_visits_see_every_change_made_since(problem, rng, triangular, panel_rows):
-    kernel, points, _, K = problem
-    products = TrainingProducts(kernel, points, S, 25, 1e9, panel_rows)
-    alpha = torch.zeros(N, 2, dtype=torch.float64)
-    for _ in range(2):
-        for f, phi, batch in visits(products, alpha, triangular):
-            np.testing.assert_allclose(f.numpy(), K[batch] @ alpha.numpy(), atol=1e-10)
-            np.testing.assert_allclose(phi.numpy(), K[batch, :S], atol=1e-12)
-            alpha[batch] += torch.from_numpy(rng.normal(size=(batch.stop - batch.start, 2)))
-            alpha[:S] += torch.from_numpy(rng.normal(size=(S, 2)))
-        triangular = False
+def test_sums_do_not_depend_on_which_worker_did_what(problem, rng, monkeypatch):
+    kernel, points, levelled, _ = problem
+    monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", 512)
+    monkeypatch.setattr("mercer.products.workers_for", lambda device: Workers(3))
+    alpha = torch.from_numpy(rng.normal(size=(N, 2))).float()
+    points = kernel.points(points.x.float())
+    V = levelled.V.float()
+    results = []
+    for _ in range(20):
+        products = TrainingProducts(kernel, points, V, 12, 2, rows_at_once=50)
+        results.append(torch.cat([products.rows(i, alpha, N).f for i in range(len(products.panels))]))
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_workers_run_every_task_once_and_pass_errors_on():
+    workers = Workers(3)
+    seen = []
+    workers.run(lambda i, worker: seen.append((i, worker)), 100)
+    assert sorted(i for i, _ in seen) == list(range(100))
+    assert {worker for _, worker in seen} <= {0, 1, 2}
+
+    def fails(i, worker):
+        if i == 5:
+            raise RuntimeError("task 5")
+
+    with pytest.raises(RuntimeError, match="task 5"):
+        workers.run(fails, 10)
+    workers.run(lambda i, worker: seen.append((i, worker)), 1)  # and go on working
+
+
+def test_workers_leave_the_number_of_threads_as_it_was():
+    before = torch.get_num_threads()
+    Workers(2).run(lambda i, worker: None, 4)
+    assert torch.get_num_threads() == before
+    with small_operations(torch.device("cpu")):
+        assert torch.get_num_threads() == 1
+        assert workers_for(torch.device("cpu")).count == min(before, 8)
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("budget", [0.0, 1e9])
@@ -116,7 +145,7 @@ def test_held_out_products_equal_the_dense_ones_kept_or_not(problem, rng, budget
 
 
 def test_prediction_by_tiles_equals_the_dense_product_and_reports_progress(rng, monkeypatch):
-    monkeypatch.setattr("mercer.products.PANEL_ROWS", 16)
+    monkeypatch.setattr("mercer.products.CPU_PANEL_ROWS", 16)
     monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", 256)
     kernel = mercer.Gaussian(1.0)
     a = kernel.points(torch.from_numpy(rng.normal(size=(50, 3))))

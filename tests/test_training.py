@@ -56,7 +56,7 @@ def test_levelled_and_plain_kernel_converge_to_the_same_function(rng, desk):
     requests = Requests(subsample_size=100, n_components=40)
     plan, levelled = adapt(kernel, points, 1, desk, requests=requests)
     limits = Limits(max_epochs=3000, tol=1e-13, patience=3, tolerance=0)
-    products = TrainingProducts(kernel, points, 100, plan.batch_size)
+    products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 1)
     ours = train(products, levelled, plan, y, limits)
     plain = train_sgd(products, plan, y, limits)
     assert ours.converged
@@ -112,19 +112,21 @@ def test_outliers_with_a_ridge_reach_the_dense_solution(rng):
 
 @pytest.mark.parametrize("budget", [0.0, 6e5, 1e9])
 @pytest.mark.parametrize("panel_rows", [60, 1000])
-def test_fast_paths_equal_the_plain_computation(rng, desk, budget, panel_rows):
+@pytest.mark.parametrize("warm", [0, 200, 500])
+def test_fast_paths_equal_the_plain_computation(rng, desk, budget, panel_rows, warm):
     kernel = mercer.Gaussian(2.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(500, 4))))
     y = torch.from_numpy(rng.normal(size=(500, 2)))
     plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(120, 30, 50))
     limits = Limits(max_epochs=3, tol=0, patience=3, tolerance=0)
+    start = torch.zeros_like(y)
+    start[:warm] = torch.from_numpy(rng.normal(scale=0.01, size=(warm, 2)))
     # Triangular first epoch, several batches a panel, tiles kept in part or whole ...
-    fast = train(
-        TrainingProducts(kernel, points, 120, 50, budget, panel_rows), levelled, plan, y, limits
-    )
+    fast_products = TrainingProducts(kernel, points, levelled.V, 50, 2, budget, panel_rows)
+    fast = train(fast_products, levelled, plan, y, limits, start_from=start)
     # ... against every kernel value computed anew for every batch.
-    plain_products = TrainingProducts(kernel, points, 120, 50, panel_rows=1)
-    plain = train(plain_products, levelled, plan, y, limits, triangular=False)
+    plain_products = TrainingProducts(kernel, points, levelled.V, 50, 2, rows_at_once=1)
+    plain = train(plain_products, levelled, plan, y, limits, triangular=False, start_from=start)
     torch.testing.assert_close(fast.alpha, plain.alpha, rtol=0, atol=1e-10)
 
 
@@ -143,11 +145,11 @@ def test_linear_scaling_holds_up_to_the_critical_batch_size_and_ends_beyond(rng)
 
     def levelled_epochs(m):
         plan, levelled = adapt(kernel, points, 1, resource, requests=Requests(1000, 250, m))
-        products = TrainingProducts(kernel, points, 1000, plan.batch_size)
+        products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 1)
         return epochs_to(1e-3, lambda limits: train(products, levelled, plan, y, limits)), plan
 
     def plain_epochs(m, plan):
-        products = TrainingProducts(kernel, points, 0, m)
+        products = TrainingProducts(kernel, points, torch.zeros(0, 0, dtype=torch.float64), m, 1)
         return epochs_to(1e-3, lambda limits: train_sgd(products, plan, y, limits, batch_size=m))
 
     small, plan = levelled_epochs(8)
@@ -171,7 +173,7 @@ def test_original_equals_improved_where_the_subsample_is_all_the_data(rng, desk)
     y = torch.from_numpy(rng.normal(size=(200, 2)))
     plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(200, 20, 40))
     sigma = nystrom_spectrum(kernel, points, 20).sigma
-    products = TrainingProducts(kernel, points, 200, plan.batch_size)
+    products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 2)
     limits = Limits(max_epochs=3, tol=0, patience=3, tolerance=0)
     improved = train(products, levelled, plan, y, limits)
     original = train_original(
@@ -186,7 +188,7 @@ def test_original_converges_to_the_same_function_with_a_small_subsample(rng, des
     y = torch.from_numpy(rng.normal(size=(300, 1)))
     plan, levelled = adapt(kernel, points, 1, desk, requests=Requests(100, 10, 20))
     sigma = nystrom_spectrum(kernel, points[:100], 10).sigma
-    products = TrainingProducts(kernel, points, 100, plan.batch_size)
+    products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 1)
     preconditioner = original_preconditioner(products, levelled, sigma)
     outcome = train_original(products, preconditioner, plan, y, Limits(2000, 1e-14, 3, 0))
     assert outcome.converged

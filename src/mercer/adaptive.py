@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
-from mercer.products import PANEL_ROWS
+from mercer.products import CPU_PANEL_ROWS
 from mercer.resource import Resource
 from mercer.spectrum import NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
@@ -67,15 +67,13 @@ class LevelledKernel:
     V: Tensor  # (s, q)
     D: Tensor  # (q,)
 
-    def diagonal(self, k_diag: Tensor, phi: Tensor) -> Tensor:
-        """k_q(x, x), (m,), from k(x, x) and phi(x)."""
-        return (k_diag - (phi @ self.V).square_() @ self.D).clamp_(min=0)  # (m,)
+    def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
+        """k_q(x, x), (m,), from k(x, x) and Z = Phi V, (m, q)."""
+        return (k_diag - Z.square() @ self.D).clamp_(min=0)  # (m,)
 
-    def correction(self, phi: Tensor, g: Tensor) -> Tensor:
-        """V D V^T Phi^T g, (s, l): what the step takes back on the fixed block."""
-        # Few rows times a matrix as it lies in memory runs three times as fast as its transpose does.
-        inner = (g.T.contiguous() @ phi) @ self.V  # (l, q)
-        return self.V @ (self.D * inner).T  # (s, l)
+    def take_back(self, alpha: Tensor, c: Tensor) -> None:
+        """Add V c to the weights of the fixed block."""
+        alpha[: len(self.V)].addmm_(self.V, c)  # (s, l)
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,9 @@ class FreshSample:
         """
         K, diagonal = self.K, self.k_diag
         if levelled is not None:
-            W = self.phi @ levelled.V  # (f, q)
-            K = K - (W * levelled.D) @ W.T  # (f, f)
-            diagonal = levelled.diagonal(self.k_diag, self.phi)
+            Z = self.phi @ levelled.V  # (f, q)
+            K = K - (Z * levelled.D) @ Z.T  # (f, f)
+            diagonal = levelled.diagonal(self.k_diag, Z)
         # Below these bounds both numbers are rounding error: the diagonal has lost that much to
         # subtraction, and no eigenvalue is largest that is less than their mean.
         beta = max(float(diagonal.mean()), torch.finfo(K.dtype).eps * float(self.k_diag.mean()))
@@ -231,7 +229,7 @@ def adapt(
     usable = resource.memory - resource.reserved
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - points.x.nbytes)
     # Half of K and what the panels' corners stand out, and all of K for the held-out points.
-    whole = size * n * (0.5 * n + s + PANEL_ROWS + n_held_out)
+    whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
     plan = Plan(
         n=n,
         d=d,

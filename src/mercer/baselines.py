@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from mercer.adaptive import LevelledKernel, best_step_size
 from mercer.plan import Plan
-from mercer.products import TrainingProducts
+from mercer.products import TrainingProducts, kernel_times
 from mercer.training import Epoch, Limits, Outcome, Validation, train
 
 OnEpoch = Callable[[Epoch], None]
@@ -39,7 +38,7 @@ def train_sgd(
     batch_size: int | None = None,
     validation: Validation | None = None,
     on_epoch: OnEpoch | None = None,
-    panel_rows: int = 1,
+    rows_at_once: int | None = 1,
 ) -> Outcome:
     """Plain mini-batch kernel SGD; the batch is m*(k) unless given.
 
@@ -58,52 +57,39 @@ def train_sgd(
         step_size=best_step_size(m, beta, lambda_1),
     )
     nothing_levelled = LevelledKernel(V=y.new_zeros(0, 0), D=y.new_zeros(0))
-    without_block = TrainingProducts(products.kernel, products.points, s=0, m=m, panel_rows=panel_rows)
+    without_block = TrainingProducts(
+        products.kernel, products.points, nothing_levelled.V, m, y.shape[1], rows_at_once=rows_at_once
+    )
     return train(without_block, nothing_levelled, plain, y, limits, validation, on_epoch=on_epoch)
 
 
 @dataclass(frozen=True)
 class OriginalPreconditioner:
-    """Eigenfunctions at all n points, and the factors of the correction."""
+    """The correction goes to all n weights, through the eigenfunctions at every point."""
 
     levelled: LevelledKernel
-    E: Tensor  # (n, q)  e_i(x_j)
-    factors: Tensor  # (q,)  (1 - lambda_q / lambda_i) / (n lambda_i)
+    Z: Tensor  # (n, q)  Phi V at all points: eigenfunctions, but for a factor of sqrt(sigma)
+    D: Tensor  # (q,)  (1 - sigma_q / sigma_i) s / (n sigma_i²)
 
-    def diagonal(self, k_diag: Tensor, phi: Tensor) -> Tensor:
-        return self.levelled.diagonal(k_diag, phi)
+    @property
+    def V(self) -> Tensor:
+        return self.levelled.V
+
+    def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
+        return self.levelled.diagonal(k_diag, Z)
+
+    def take_back(self, alpha: Tensor, c: Tensor) -> None:
+        alpha.addmm_(self.Z, c)  # (n, l)
 
 
 def original_preconditioner(
     products: TrainingProducts, levelled: LevelledKernel, sigma: Tensor
 ) -> OriginalPreconditioner:
     """From the eigenvalues sigma, (q,), of K_s that `levelled` was made from."""
-    n, s = len(products.points), products.s
-    rows = max(1, (1 << 22) // s)
-    E = (
-        torch.cat(
-            [
-                products.kernel.block(products.points[i : i + rows], products.points[:s]) @ levelled.V
-                for i in range(0, n, rows)
-            ]
-        )
-        / sigma.sqrt()
-    )  # (n, q)
-    return OriginalPreconditioner(levelled, E, (1 - sigma[-1] / sigma) / (n * sigma / s))
-
-
-def descend_everywhere(
-    alpha: Tensor,
-    batch: slice,
-    levelled: OriginalPreconditioner,
-    phi: Tensor,
-    g: Tensor,
-    gamma: float,
-) -> None:
-    """The original EigenPro step: the correction goes to all n weights."""
-    alpha[batch].sub_(g, alpha=gamma)  # (m, l)
-    inner = levelled.factors[:, None] * (levelled.E[batch].T @ g)  # (q, l)
-    alpha.addmm_(levelled.E, inner, alpha=gamma)  # (n, l)
+    points, s = products.points, products.s
+    Z = kernel_times(products.kernel, points, points[:s], levelled.V)  # (n, q)
+    D = (1 - sigma[-1] / sigma) * s / (len(points) * sigma.square())
+    return OriginalPreconditioner(levelled, Z, D)
 
 
 def train_original(
@@ -118,13 +104,13 @@ def train_original(
     """The original EigenPro iteration with the same q, batch and step as the plan."""
     m = plan.batch_size
     return train(
-        TrainingProducts(products.kernel, products.points, products.s, m, panel_rows=m),
+        # Weights change everywhere at each step, so a panel cannot hold more than one batch.
+        TrainingProducts(products.kernel, products.points, products.V, m, y.shape[1], rows_at_once=m),
         preconditioner,
         plan,
         y,
         limits,
         validation,
-        descend=descend_everywhere,
         triangular=False,
         on_epoch=on_epoch,
     )

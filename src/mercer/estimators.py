@@ -194,7 +194,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             )
         progress = ConsoleProgress(self.max_epochs) if self.verbose else None
         outcome = train(
-            TrainingProducts(kernel, points, plan.subsample_size, plan.batch_size, budget),
+            TrainingProducts(kernel, points, levelled.V, plan.batch_size, targets.shape[1], budget),
             levelled,
             plan,
             targets,

@@ -33,25 +33,72 @@ GATHER_ELEMENTS = 1 << 22
 # Up to this many features a squared norm of bytes, at most 2^14 a feature, is a whole number that
 # float32 holds exactly, and so is every distance small enough for rounding to show.
 EXACT_FEATURES = 1_024
+# Rows whose norms are computed at a time.
+NORM_ROWS = 4_096
 # Rows evaluated at a time where only the diagonal of a callable's block is wanted.
 DIAGONAL_ROWS = 128
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows."""
+    """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows.
+
+    Float points lie in memory as rows (x, 1, ||x||²): the product of such a row with the `partner` row
+    f (-2 z, ||z||², 1) of another point is f ||x - z||², with no further pass over the result.
+    """
 
     x: Tensor  # (n, d)  floats, or int8 where the data is 8-bit
     squared_norms: Tensor  # (n,)  floats
+    bound: float  # on the squared norms
+    extended: Tensor | None = None  # (n, d + 2), of which x and squared_norms are views
+
+    @classmethod
+    def extend(cls, x: Tensor) -> Points:
+        """Points of float rows x, (n, d), copied once."""
+        n, d = x.shape
+        extended = x.new_empty(n, d + 2)
+        extended[:, :d] = x
+        return cls.of_extended(extended)
+
+    @classmethod
+    def of_extended(cls, extended: Tensor) -> Points:
+        """Points of rows with room for two numbers after x, (n, d + 2), which are filled in."""
+        x, norms = extended[:, :-2], extended[:, -1]
+        extended[:, -2] = 1
+        for first in range(0, len(x), NORM_ROWS):  # a few at a time, as squares take memory too
+            rows = slice(first, first + NORM_ROWS)
+            norms[rows] = x[rows].square().sum(1)
+        return cls(x, norms, float(norms.max()) if len(x) else 0.0, extended)
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Points:
-        return Points(self.x[rows], self.squared_norms[rows])
+        if self.extended is None:
+            return Points(self.x[rows], self.squared_norms[rows], self.bound)
+        extended = self.extended[rows]
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended)
 
     def to(self, device: torch.device | str) -> Points:
-        return Points(self.x.to(device), self.squared_norms.to(device))
+        if self.extended is None:
+            return Points(self.x.to(device), self.squared_norms.to(device), self.bound)
+        extended = self.extended.to(device)
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # views would be written out once each
+        if self.extended is None:
+            return (Points, (self.x, self.squared_norms, self.bound))
+        return (Points.of_extended, (self.extended,))
+
+    def partner(self, factor: float) -> Tensor:
+        """f (-2 x, ||x||², 1) for every row, (n, d + 2); remembered, as many tiles share their rows."""
+        known: tuple[float, Tensor] | None = self.__dict__.get("_partner")
+        if known is None or known[0] != factor:
+            norms = factor * self.squared_norms[:, None]
+            partner = torch.cat([-2 * factor * self.x, norms, torch.full_like(norms, factor)], 1)
+            known = (factor, partner)
+            object.__setattr__(self, "_partner", known)
+        return known[1]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -62,7 +109,7 @@ class Points:
         return self.x.dtype == torch.int8
 
     def as_floats(self) -> Points:
-        return Points(self.x.to(self.dtype), self.squared_norms)
+        return Points.extend(self.x.to(self.dtype)) if self.is_bytes else self
 
 
 def squared_distances(
@@ -80,38 +127,41 @@ def squared_distances(
     """
     shape = (len(a), len(b))
     d2 = torch.empty(shape, dtype=a.dtype, device=a.x.device) if out is None else out
+    if d2.numel() == 0:
+        return d2
+    rounding = 2 * torch.finfo(a.dtype).eps * (a.bound + b.bound)
+    exact = not abs(factor) * rounding <= tolerance
     if a.is_bytes and b.is_bytes:
         # Sums of products of bytes are exact.  They are made in the memory of the result where it can
         # hold them, since fresh memory is slow.
         fits = d2.is_contiguous() and d2.element_size() == 4
         d2.copy_(torch._int_mm(a.x, b.x.T, out=d2.view(torch.int32) if fits else None))  # (m, t)
-        torch.add(a.squared_norms[:, None], d2, alpha=-2, out=d2)
-        d2.add_(b.squared_norms[None, :])
-        if a.x.shape[1] > EXACT_FEATURES:
+        scale = 1.0 if exact else factor  # whole numbers stay whole until they are all added
+        torch.add(scale * a.squared_norms[:, None], d2, alpha=-2 * scale, out=d2)
+        d2.add_(scale * b.squared_norms[None, :])
+        if exact and a.x.shape[1] > EXACT_FEATURES:
             d2.clamp_(min=0)
-        return d2.mul_(factor)
-    norms_a, norms_b = factor * a.squared_norms[:, None], factor * b.squared_norms[None, :]
+        if exact:
+            return d2.mul_(factor)
+        return d2.fill_diagonal_(0) if same else d2
     a, b = a.as_floats(), b.as_floats()
-    torch.add(norms_a, norms_b, out=d2)  # (m, t)
-    d2.addmm_(a.x, b.x.T, alpha=-2 * factor)  # (m, t)
+    if a.extended is not None and b.extended is not None:
+        torch.mm(a.extended, b.partner(factor).T, out=d2)  # (m, t)
+    else:
+        torch.add(a.squared_norms[:, None], b.squared_norms[None, :], out=d2)  # (m, t)
+        d2.addmm_(a.x, b.x.T, beta=factor, alpha=-2 * factor)  # (m, t)
     if same:
         d2.fill_diagonal_(math.copysign(math.inf, factor))
-    if d2.numel() > 0 and not _rounding_error(a, b, factor) <= tolerance:
+    if exact:
         _recompute_close_pairs(a, b, d2, factor)
     if same:
         d2.fill_diagonal_(0)
     return d2
 
 
-def _rounding_error(a: Points, b: Points, factor: float) -> float:
-    """A bound on what cancellation costs any result."""
-    largest = float(a.squared_norms.max() + b.squared_norms.max())
-    return 2 * torch.finfo(a.dtype).eps * abs(factor) * largest
-
-
 def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
     threshold = CANCELLATION_UNITS * torch.finfo(d2.dtype).eps
-    largest = a.squared_norms.max() + b.squared_norms.max()
+    largest = a.bound + b.bound
     closest = (d2.amin() if factor > 0 else d2.amax()) / factor
     if bool(closest >= threshold * largest):  # the usual case, decided by one cheap pass
         return
@@ -131,9 +181,10 @@ def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> N
 
 def byte_points(codes: Tensor, dtype: torch.dtype) -> Points:
     """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
-    rows = 4096  # squared a few at a time, as int32 takes four times the memory
-    pieces = [codes[i : i + rows].to(torch.int32).square_().sum(1) for i in range(0, len(codes), rows)]
-    return Points(codes, torch.cat(pieces).to(dtype))
+    firsts = range(0, len(codes), NORM_ROWS)
+    norms = [codes[i : i + NORM_ROWS].to(torch.int32).square_().sum(1) for i in firsts]
+    squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
+    return Points(codes, squared_norms, float(squared_norms.max()) if norms else 0.0)
 
 
 class Kernel(ABC):
@@ -145,7 +196,7 @@ class Kernel(ABC):
 
     def points(self, x: Tensor) -> Points:
         """Prepare rows of `x` for `block` and `diagonal`."""
-        return Points(x, x.square().sum(1))
+        return Points.extend(x)
 
     @abstractmethod
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
@@ -340,7 +391,7 @@ class Custom(Kernel):
     translation_invariant = False
 
     def points(self, x: Tensor) -> Points:
-        return Points(x, x.new_zeros(len(x)))  # norms are the function's own business
+        return Points(x, x.new_zeros(len(x)), 0.0)  # norms are the function's own business
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         values = self.function(a.x, b.x)

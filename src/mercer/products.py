@@ -1,41 +1,129 @@
 """Kernel-matrix products by tiles: K(A, C) @ W without ever holding all of K(A, C).
 
-A tile is a block of K small enough to stay in cache while the kernel's elementwise passes run over it
-and the product with W reads it.
+A tile is a block of K small enough to stay in a core's cache while the kernel's elementwise passes run
+over it and the product with W reads it.  It holds K[columns, rows], because W^T (l, t) times a tile
+(t, R) as it lies in memory runs up to three times as fast as a tile times W.  Tiles are shared out over
+the cores in chunks; every chunk has its own sum, and these are added in a fixed order, so that results
+do not depend on which core did what.
 
 Training needs K over its own points, which is symmetric, so three exact savings apply.
 
 - *Panels.*  Kernel values do not depend on weights, so the rows of several batches are evaluated
   together, in tiles of a good shape whatever the batch.  Within the panel only the weights of its own
-  rows and of the fixed block x_r change, and for those columns its kernel values are at hand.
+  rows and of the fixed block x_r change: for the first K[panel, panel] is at hand, for the second
+  Z = Phi V, through which the step sees the fixed block (`iteration.py`).
 - *The triangular first epoch.*  A point that no batch has visited has weight zero: columns beyond the
   panel are skipped.
-- *Kept panels.*  K[panel, :panel.stop] from the first epoch is kept while the memory budget lasts; later
+- *Kept tiles.*  K[panel, :panel.stop] from the first epoch is kept while the memory budget lasts; later
   epochs read it, and read it transposed for the other half.  What does not fit is evaluated again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Points
+from mercer.workers import workers_for
 
-# Elements in a tile on a CPU: exp over a tile of a few MB ran at 0.12 to 0.15 ns an element, against
-# 0.31 ns over a block of 240 MB; smaller tiles pay more for the calls than they gain.  A device with its
-# own memory prefers few large launches.
-CPU_TILE_ELEMENTS = 1 << 20
-DEVICE_TILE_ELEMENTS = 1 << 26
-# Rows evaluated together: matrix products of 1,024 rows run at full rate, in floats and in bytes.
-PANEL_ROWS = 1_024
+Item = TypeVar("Item")
+TileSource = Callable[["Scratch"], Tensor]  # K[columns, rows], (t, R), given scratch memory for it
+Job = Callable[[Tensor, "Scratch"], None]  # adds a product to its sum, (l, R), given scratch memory
+
+# Elements in a tile on a CPU: 2 MB of float32, in the cache of one core.  Smaller tiles pay more for
+# calls and for packing matrices than they gain.  A device with its own memory prefers few launches.
+CPU_TILE_ELEMENTS = 1 << 19
+DEVICE_TILE_ELEMENTS = 1 << 24
+# Rows evaluated together: matrix products of so many rows run at full rate, in floats and in bytes.
+CPU_PANEL_ROWS = 1_024
+DEVICE_PANEL_ROWS = 4_096
+# Matrix libraries work in groups of this many columns; a few more are as fast as fewer.
+COLUMN_GROUP = 16
 
 
 def tile_elements(device: torch.device) -> int:
     return CPU_TILE_ELEMENTS if device.type == "cpu" else DEVICE_TILE_ELEMENTS
+
+
+def panel_rows(device: torch.device) -> int:
+    return CPU_PANEL_ROWS if device.type == "cpu" else DEVICE_PANEL_ROWS
+
+
+def by_output(weights: Tensor) -> Tensor:
+    """The same weights, (n, l), laid out so that those of one output lie together."""
+    return weights.T.contiguous().T
+
+
+class Scratch:
+    """Memory of one worker, as a matrix of any shape.  Views are remembered: every call of torch from
+    one of several threads costs as much as a thousand kernel values."""
+
+    def __init__(self, memory: Tensor) -> None:
+        self._memory = memory
+        self._views: dict[tuple[int, int], Tensor] = {}
+
+    def shaped(self, rows: int, columns: int) -> Tensor:
+        view = self._views.get((rows, columns))
+        if view is None:
+            view = self._views[rows, columns] = _shaped(self._memory, rows, columns)
+        return view
+
+
+def _shaped(memory: Tensor, rows: int, columns: int) -> Tensor:
+    return memory[: rows * columns].view(rows, columns)
+
+
+class Summation:
+    """Sums of the products of many tiles, made by all cores; workspaces are made once."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, rows: int, n_outputs: int) -> None:
+        self.workers = workers_for(device)
+        size = max(rows, tile_elements(device))
+        memory = torch.empty(self.workers.count, size, dtype=dtype, device=device)
+        self._scratch = [Scratch(memory[i]) for i in range(self.workers.count)]
+        self._partial = memory.new_empty(0, n_outputs, rows)  # (chunks, l, rows)
+
+    def of(self, jobs: Sequence[Job], rows: int) -> Tensor:
+        """The sum that the jobs add to, (rows, l)."""
+        chunks = guided(jobs, self.workers.count)
+        if len(chunks) > len(self._partial):
+            self._partial = self._partial.new_empty(len(chunks), *self._partial.shape[1:])
+        partial = self._partial[: len(chunks), :, :rows].zero_()
+
+        def work(i: int, worker: int) -> None:
+            total = partial[i]  # (l, rows)
+            for job in chunks[i]:
+                job(total, self._scratch[worker])
+
+        self.workers.run(work, len(chunks))
+        return partial.sum(0).T.contiguous()
+
+
+def guided(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
+    """Consecutive chunks, each half a worker's share of what is left: large at first, single at the end.
+
+    >>> [len(chunk) for chunk in guided(range(16), 2)]
+    [4, 3, 3, 2, 1, 1, 1, 1]
+    """
+    chunks: list[Sequence[Item]] = []
+    first = 0
+    while first < len(items):
+        size = len(items) if workers == 1 else -(-(len(items) - first) // (2 * workers))
+        chunks.append(items[first : first + size])
+        first += size
+    return chunks
+
+
+def pieces(start: int, stop: int, width: int) -> list[slice]:
+    """Contiguous slices of at most `width`, of even sizes."""
+    count = -(-(stop - start) // width)
+    edges = [start + (stop - start) * i // max(count, 1) for i in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def kernel_times(
@@ -46,20 +134,60 @@ def kernel_times(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """K(a, centres) @ weights, (len(a), l); `on_progress` gets rows done and rows in all."""
-    result = weights.new_zeros(len(a), weights.shape[1])  # (m, l)
-    elements = tile_elements(weights.device)
-    buffer = weights.new_empty(min(elements, max(1, min(PANEL_ROWS, len(a)) * len(centres))))
-    for start in range(0, len(a), PANEL_ROWS):
-        rows = a[start : start + PANEL_ROWS]
-        width = max(1, len(buffer) // len(rows))
-        for first in range(0, len(centres), width):
-            columns = centres[first : first + width]
-            out = buffer[: len(rows) * len(columns)].view(len(rows), len(columns))
-            tile = kernel.block(rows, columns, out=out)  # (m, t)
-            result[start : start + len(rows)].addmm_(tile, weights[first : first + width])
+    device = weights.device
+    at_once = min(panel_rows(device), max(1, len(a)))
+    columns = pieces(0, len(centres), max(1, tile_elements(device) // at_once))
+    n_outputs = weights.shape[1]
+    if n_outputs == 1:  # a product with one vector would round a row differently by its place
+        weights = torch.nn.functional.pad(weights, (0, 1))
+    weights = by_output(weights)
+    summation = Summation(device, weights.dtype, at_once, weights.shape[1])
+    result = weights.new_empty(len(a), weights.shape[1])  # (m, l)
+    for start in range(0, len(a), at_once):
+        rows = a[start : start + at_once]
+        jobs = [_times(_evaluated(kernel, centres[c], rows), weights[c]) for c in columns]
+        result[start : start + at_once] = summation.of(jobs, len(rows))
         if on_progress is not None:
-            on_progress(start + len(rows), len(a))
-    return result
+            on_progress(min(start + at_once, len(a)), len(a))
+    return result[:, :n_outputs].contiguous()
+
+
+def _evaluated(
+    kernel: Kernel, columns: Points, rows: Points, memory: Tensor | None = None, same: bool = False
+) -> TileSource:
+    """A tile evaluated in `memory` or, without it, in scratch memory."""
+    shape = (len(columns), len(rows))
+
+    def tile(scratch: Scratch) -> Tensor:
+        out = scratch.shaped(*shape) if memory is None else memory
+        return kernel.block(columns, rows, same=same, out=out)
+
+    return tile
+
+
+def _times(tile: TileSource, weights: Tensor, V: Tensor | None = None, Z: Tensor | None = None) -> Job:
+    """weights^T K[columns, rows]; with V, (t, q), also K[rows, columns] V, written to Z."""
+    weights_t = weights.T  # (l, t)
+
+    def job(total: Tensor, scratch: Scratch) -> None:
+        K = tile(scratch)  # (t, R)
+        total.addmm_(weights_t, K)
+        if V is not None and Z is not None:
+            torch.mm(K.T, V, out=Z)  # (R, q)
+
+    return job
+
+
+def _transposed_times(tile: Tensor, weights: Tensor, rows: slice) -> Job:
+    """K[rows, columns] weights from the tile, (rows, columns), kept for the transposed place."""
+
+    def job(total: Tensor, scratch: Scratch) -> None:
+        l = weights.shape[1]
+        spare = -l % COLUMN_GROUP if l > COLUMN_GROUP // 2 else 0
+        padded = torch.nn.functional.pad(weights, (0, spare))  # (columns, l + spare)
+        total[:, rows].add_((tile @ padded)[:, :l].T)
+
+    return job
 
 
 @dataclass(frozen=True)
@@ -73,14 +201,18 @@ class Panel:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.stop)
+
 
 @dataclass(frozen=True)
 class PanelRows:
-    """K of a panel's rows: against all weights as they were, and the columns whose weights change."""
+    """K of a panel's rows: against all weights as they were, and what changing weights act through."""
 
     f: Tensor  # (R, l)  K[panel] @ alpha
-    phi: Tensor  # (R, s)  K[panel, :s]
     own: Tensor  # (R, R)  K[panel, panel]
+    Z: Tensor  # (R, q)  Phi V, Phi = K[panel, :s]
 
 
 class TrainingProducts:
@@ -88,115 +220,130 @@ class TrainingProducts:
 
     Parameters
     ----------
+    V : (s, q), the levelled kernel's eigenvectors on the fixed block
     m : batch size
-    budget : bytes of kernel values that may be kept from the first epoch on
-    panel_rows : rows evaluated together, at least a batch
+    n_outputs : columns of the weights
+    budget : bytes that may be kept from the first epoch on
+    rows_at_once : rows evaluated together, at least a batch; None for what suits the device
     """
 
     def __init__(
         self,
         kernel: Kernel,
         points: Points,
-        s: int,
+        V: Tensor,
         m: int,
+        n_outputs: int,
         budget: float = 0.0,
-        panel_rows: int = PANEL_ROWS,
+        rows_at_once: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.points = points
-        self.s = s
-        self.panels = panels(len(points), s, m, panel_rows)
-        self.kept_bytes = 0
-        self._budget = budget
-        self._kept: list[Tensor] = []  # of the first panels, each K[panel, :max(panel.stop, s)]
-        # Workspaces, made once: fresh memory is slow memory.
+        self.V = V
+        self.s, q = V.shape
+        device = points.x.device
+        self.panels = panels(len(points), self.s, m, rows_at_once or panel_rows(device))
         rows = max((len(panel) for panel in self.panels), default=1)
-        elements = max(tile_elements(points.x.device), rows * rows)
-        self._tile = torch.empty(elements, dtype=points.dtype, device=points.x.device)
-        self._phi = self._tile.new_empty(rows, s)
-        self._own = self._tile.new_empty(rows, rows)
+        width = max(1, tile_elements(device) // rows)
+        self._pieces = [pieces(panel.start, panel.stop, width) for panel in self.panels]
+        self._columns = {c.start: points[c] for own in self._pieces for c in own}
+        # Workspaces, made once: fresh memory is slow memory.
+        self._summation = Summation(device, points.dtype, rows, n_outputs)
+        self._own = V.new_empty(rows * rows)
+        in_block = sum(len(own) for own in self._pieces if own[-1].stop <= self.s)
+        self._Z_parts = V.new_empty(in_block, rows, q)  # one for each piece of the fixed block
+        # Z takes little memory for the values it saves evaluating, so it comes before the tiles.
+        size = len(points) * q * V.element_size()
+        self._keeps_Z = size <= budget
+        self.kept_bytes = size if self._keeps_Z else 0
+        self._Z = V.new_empty(len(points) if self._keeps_Z else rows, q)
+        self._Z_known = 0  # panels whose Z is kept
+        self._budget = budget
+        self._kept: list[dict[int, Tensor]] = []  # of the first panels: tiles by their first column
 
     def rows(self, index: int, alpha: Tensor, seen: int) -> PanelRows:
-        """The rows of panel `index`, valid until the next call.
+        """The rows of panel `index`, valid until the next call; fastest for alpha laid out `by_output`.
 
         Points from `seen` on must have zero weight, and are skipped.
         """
         panel = self.panels[index]
-        width = max(panel.stop, self.s)
-        if index < len(self._kept):
-            kept = self._kept[index]
-            rows = self._views(panel, kept, kept @ alpha[:width])
-        else:
-            rows = self._evaluate(index, alpha, width)
-        if seen > width:
-            self._add_upper(index, alpha, rows.f)
-        return rows
+        R = len(panel)
+        known = index < len(self._kept)
+        tiles = self._kept[index] if known else self._room_for(index)
+        own = tiles[panel.start] if tiles else _shaped(self._own, R, R)
+        rows = self.points[panel.rows]
+        projects = index >= self._Z_known
+        jobs: list[Job] = []
+        n_parts = 0
+        for columns in self._lower(index):
+            same = columns == panel.rows
+            memory = own if same else tiles.get(columns.start)
+            points = rows if same else self._columns[columns.start]
+            tile = _constant(memory) if known else _evaluated(self.kernel, points, rows, memory, same)
+            if projects and columns.stop <= self.s:
+                Z_part = self._Z_parts[n_parts, :R]
+                jobs.append(_times(tile, alpha[columns], self.V[columns], Z_part))
+                n_parts += 1
+            else:
+                jobs.append(_times(tile, alpha[columns]))
+        f = self._summation.of(jobs + self._upper(index, rows, alpha, seen), R)  # (R, l)
+        if not known and tiles:
+            self._kept.append(tiles)
+        Z = self._Z[panel.rows] if self._keeps_Z else self._Z[:R]
+        if projects:
+            torch.sum(self._Z_parts[:n_parts, :R], 0, out=Z)
+            self._Z_known += self._keeps_Z
+        return PanelRows(f, own, Z)
 
-    def _views(self, panel: Panel, lower: Tensor, f: Tensor) -> PanelRows:
-        return PanelRows(f, lower[:, : self.s], lower[:, panel.start : panel.stop])
+    def _room_for(self, index: int) -> dict[int, Tensor]:
+        """Memory for the tiles of a panel, by first column; none where the budget has no room."""
+        R, columns = len(self.panels[index]), self._lower(index)
+        elements = R * sum(c.stop - c.start for c in columns)
+        size = elements * self._own.element_size()
+        if index != len(self._kept) or self.kept_bytes + size > self._budget:
+            return {}
+        self.kept_bytes += size
+        memory = self._own.new_empty(elements)
+        tiles: dict[int, Tensor] = {}
+        for c in columns:
+            tiles[c.start] = _shaped(memory, c.stop - c.start, R)
+            memory = memory[tiles[c.start].numel() :]
+        return tiles
 
-    def _evaluate(self, index: int, alpha: Tensor, width: int) -> PanelRows:
-        """K[panel, :width] @ alpha[:width]; its kernel values are kept where the budget allows."""
+    def _lower(self, index: int) -> list[slice]:
+        """Column pieces up to the panel's end, or the fixed block's; the panel itself is one piece."""
+        found: list[slice] = []
+        for j, panel in enumerate(self.panels):
+            if j == index:
+                found.append(panel.rows)
+            elif j < index or panel.stop <= self.s:
+                found += self._pieces[j]
+        return found
+
+    def _upper(self, index: int, rows: Points, alpha: Tensor, seen: int) -> list[Job]:
+        """K[panel, j] alpha_j for the panels j that follow, from kept tiles where there are any."""
         panel = self.panels[index]
-        points = self.points[panel.start : panel.stop]
-        f = alpha.new_zeros(len(panel), alpha.shape[1])  # (R, l)
-        size = len(panel) * width * self._tile.element_size()
-        kept: Tensor | None = None
-        if index == len(self._kept) and self.kept_bytes + size <= self._budget:
-            self.kept_bytes += size
-            kept = self._tile.new_empty(len(panel), width)
-            self._kept.append(kept)
-            rows = self._views(panel, kept, f)
-        else:  # phi and the panel's own columns outlive their tile, the rest does not
-            phi = self._phi[: len(panel)]
-            inside = panel.stop <= self.s
-            own = phi[:, panel.start : panel.stop] if inside else self._own[: len(panel), : len(panel)]
-            rows = PanelRows(f, phi, own)
-        for first, last in self._column_tiles(panel, width):
-            # Evaluated in memory that is in cache, then written once to where it stays.
-            out = self._scratch(len(panel), last - first)
-            columns = self.points[first:last]
-            tile = self.kernel.block(points, columns, same=first == panel.start, out=out)  # (R, t)
-            f.addmm_(tile, alpha[first:last])
-            if kept is not None:
-                kept[:, first:last] = tile
-            elif last <= self.s:
-                rows.phi[:, first:last] = tile
-            elif first == panel.start:
-                rows.own.copy_(tile)
-        return rows
-
-    def _add_upper(self, index: int, alpha: Tensor, f: Tensor) -> None:
-        """Add K[panel, j] alpha_j for the panels j that follow, from kept tiles where there are any."""
-        panel = self.panels[index]
-        rows = self.points[panel.start : panel.stop]
-        transposed = alpha.new_zeros(alpha.shape[1], len(panel))  # (l, R)
-        first = max(panel.stop, self.s)  # columns before are in the lower part
-        for j in range(index + 1, len(self._kept)):
+        jobs: list[Job] = []
+        for j in range(index + 1, len(self.panels)):
             other = self.panels[j]
-            if other.start >= self.s:
-                # Weights first: (l, R') (R', R) runs three times as fast as its transpose.
-                weights = alpha[other.start : other.stop].T.contiguous()  # (l, R')
-                transposed.addmm_(weights, self._kept[j][:, panel.start : panel.stop])
-                first = other.stop
-        f.add_(transposed.T)
-        width = max(1, len(self._tile) // len(panel))
-        for low in range(first, len(alpha), width):
-            high = min(low + width, len(alpha))
-            out = self._scratch(len(panel), high - low)
-            f.addmm_(self.kernel.block(rows, self.points[low:high], out=out), alpha[low:high])
+            if other.stop <= self.s or other.start >= seen:
+                continue  # in the lower part; of weight zero
+            if j < len(self._kept):
+                for piece in self._pieces[index]:
+                    part = slice(piece.start - panel.start, piece.stop - panel.start)
+                    tile = self._kept[j][piece.start]  # (part, R_j)
+                    jobs.append(_transposed_times(tile, alpha[other.rows], part))
+            else:
+                jobs += [
+                    _times(_evaluated(self.kernel, self._columns[c.start], rows), alpha[c])
+                    for c in self._pieces[j]
+                ]
+        return jobs
 
-    def _scratch(self, rows: int, columns: int) -> Tensor:
-        return self._tile[: rows * columns].view(rows, columns)
 
-    def _column_tiles(self, panel: Panel, width: int) -> Iterator[tuple[int, int]]:
-        """Column ranges up to `width`, cut where phi ends and around the panel's own columns."""
-        tile = max(1, len(self._tile) // len(panel))
-        cuts = sorted({0, self.s, panel.start, panel.stop, width})
-        for low, high in pairwise(cuts):
-            own = low == panel.start  # one tile, so that the diagonal is known
-            for first in range(low, high, high - low if own else tile):
-                yield first, high if own else min(first + tile, high)
+def _constant(tile: Tensor | None) -> TileSource:
+    assert tile is not None
+    return lambda scratch: tile
 
 
 class HeldOutProducts:
@@ -208,22 +355,30 @@ class HeldOutProducts:
         self.points = points
         size = len(held_out) * len(points) * held_out.squared_norms.element_size()
         self.kept_bytes = size if size <= budget else 0
-        self._kept: Tensor | None = None  # (n_val, n)
+        self._kept: list[list[Tensor]] = []  # tiles, (t, R), of each panel of held-out points
 
     def times(self, alpha: Tensor) -> Tensor:
         """(n_val, l)"""
         if not self.kept_bytes:
             return kernel_times(self.kernel, self.held_out, self.points, alpha)
-        if self._kept is None:
-            self._kept = alpha.new_empty(len(self.held_out), len(self.points))
-            width = max(1, tile_elements(alpha.device) // PANEL_ROWS)
-            for start in range(0, len(self.held_out), PANEL_ROWS):
-                rows = slice(start, start + PANEL_ROWS)
-                for first in range(0, len(self.points), width):
-                    columns = slice(first, first + width)
-                    out = self._kept[rows, columns]
-                    self.kernel.block(self.held_out[rows], self.points[columns], out=out)
-        return self._kept @ alpha
+        at_once = min(panel_rows(alpha.device), max(1, len(self.held_out)))
+        columns = pieces(0, len(self.points), max(1, tile_elements(alpha.device) // at_once))
+        summation = Summation(alpha.device, alpha.dtype, at_once, alpha.shape[1])
+        results: list[Tensor] = []
+        for index, start in enumerate(range(0, len(self.held_out), at_once)):
+            rows = self.held_out[start : start + at_once]
+            known = index < len(self._kept)
+            if not known:
+                self._kept.append([alpha.new_empty(c.stop - c.start, len(rows)) for c in columns])
+            jobs = [
+                _times(
+                    _constant(tile) if known else _evaluated(self.kernel, self.points[c], rows, tile),
+                    alpha[c],
+                )
+                for c, tile in zip(columns, self._kept[index], strict=True)
+            ]
+            results.append(summation.of(jobs, len(rows)))
+        return torch.cat(results) if results else alpha.new_zeros(0, alpha.shape[1])
 
 
 def panels(n: int, s: int, m: int, panel_rows: int) -> list[Panel]:
@@ -243,9 +398,4 @@ def panels(n: int, s: int, m: int, panel_rows: int) -> list[Panel]:
 
 def batches(n: int, s: int, m: int) -> list[slice]:
     """Contiguous batches of at most m points, of even sizes, none across the end of the subsample."""
-    slices: list[slice] = []
-    for low, high in ((0, s), (s, n)):
-        pieces = -(-(high - low) // m)
-        edges = [low + (high - low) * i // max(pieces, 1) for i in range(pieces + 1)]
-        slices += [slice(a, b) for a, b in pairwise(edges)]
-    return slices
+    return pieces(0, s, m) + pieces(s, n, m)

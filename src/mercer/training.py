@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from mercer.iteration import HasDiagonal, descend, residual, safe_weights
+from mercer.iteration import PanelDescent, Preconditioner, safe_weights
 from mercer.plan import Plan
-from mercer.products import HeldOutProducts, TrainingProducts
+from mercer.products import HeldOutProducts, TrainingProducts, by_output
 from mercer.stopping import EarlyStopping
+from mercer.workers import small_operations
 
 # A batch's loss this many times that of predicting nothing is divergence: unseen points can be
 # predicted worse than by nothing, but not by this much.
@@ -109,27 +110,46 @@ class Limits:
 
 def train(
     products: TrainingProducts,
-    levelled: HasDiagonal,
+    levelled: Preconditioner,
     plan: Plan,
     y: Tensor,
     limits: Limits,
     validation: Validation | None = None,
     *,
-    descend: Callable[..., None] = descend,
+    start_from: Tensor | None = None,
     triangular: bool = True,
     on_batch: Callable[[int, int, int, float], None] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Outcome:
-    """Solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0.
+    """Solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0 or `start_from`.
 
-    `descend` is the step; the baselines have another.  `triangular` says that it changes only the batch
-    and the fixed block, so that points not yet visited have zero weight.  `on_batch` gets the epoch, the
-    batch, the number of batches and the batch's loss.
+    `triangular` says that a step changes only the weights of its batch and of the fixed block, so that
+    points not yet visited have the weights they started from.  `on_batch` gets the epoch, the batch, the
+    number of batches and the batch's loss.
     """
+    with small_operations(y.device):
+        return _train(
+            products, levelled, plan, y, limits, validation, start_from, triangular, on_batch, on_epoch
+        )
+
+
+def _train(
+    products: TrainingProducts,
+    levelled: Preconditioner,
+    plan: Plan,
+    y: Tensor,
+    limits: Limits,
+    validation: Validation | None,
+    start_from: Tensor | None,
+    triangular: bool,
+    on_batch: Callable[[int, int, int, float], None] | None,
+    on_epoch: Callable[[Epoch], None] | None,
+) -> Outcome:
     n = len(y)
     kernel, points = products.kernel, products.points
     n_batches = sum(len(panel.batches) for panel in products.panels)
-    alpha = torch.zeros_like(y)  # (n, l)
+    alpha = by_output(torch.zeros_like(y) if start_from is None else start_from)  # (n, l)
+    weighted = int(alpha.any(1).nonzero().max()) + 1 if bool(alpha.any()) else 0  # rows not all zero
     weights = y.new_ones(n, 1)  # (n, 1)  of iteration.py, each set at the point's first visit
     gamma = 2 * plan.step_size / plan.batch_size
     nothing = float(y.square().mean())  # the loss of predicting nothing
@@ -149,20 +169,29 @@ def train(
     while number <= limits.max_epochs:
         total = y.new_zeros(())  # stays on the device
         diverged = False
-        for i, (f, phi, batch) in enumerate(visits(products, alpha, triangular and number == 1)):
+        done = 0
+        for index, panel in enumerate(products.panels):
+            seen = max(panel.stop, weighted) if triangular and number == 1 else n
+            rows = products.rows(index, alpha, seen)
             if number == 1:
-                k_diag = kernel.diagonal(points[batch])  # (m,)
-                weights[batch] = safe_weights(levelled, k_diag, phi, plan.beta, plan.ridge)
-            g = residual(f, alpha[batch], y[batch], plan.ridge)  # (m, l)
-            batch_loss = g.square().mean()
-            descend(alpha, batch, levelled, phi, g.mul_(weights[batch]), gamma)
-            total += batch_loss * (len(g) / n)
-            loss = float(batch_loss)
-            if not loss <= DIVERGED_BATCH * nothing:
-                diverged = True
+                k_diag = kernel.diagonal(points[panel.rows])  # (R,)
+                weights[panel.rows] = safe_weights(levelled, k_diag, rows.Z, plan.beta, plan.ridge)
+            descent = PanelDescent(panel, rows, levelled, alpha, plan.ridge)
+            for batch in panel.batches:
+                g = descent.residual(batch, y[batch])  # (m, l)
+                batch_loss = g.square().mean()
+                descent.step(batch, g.mul_(weights[batch]), gamma)
+                total += batch_loss * (len(g) / n)
+                loss = float(batch_loss)
+                diverged = not loss <= DIVERGED_BATCH * nothing
+                done += 1
+                if diverged:
+                    break
+                if on_batch is not None:
+                    on_batch(number, done, n_batches, loss)
+            if diverged:
                 break
-            if on_batch is not None:
-                on_batch(number, i + 1, n_batches, loss)
+            descent.finish()
         train_loss = float(total)
         # The last steps of an epoch have no later loss to show what they did.
         diverged = diverged or not bool(torch.isfinite(alpha).all())
@@ -208,31 +237,6 @@ def train(
         number += 1
     kept = best if validation is not None else alpha
     return Outcome(kept, History(tuple(epochs)), converged, reason, best_predictions)
-
-
-def visits(
-    products: TrainingProducts, alpha: Tensor, triangular: bool
-) -> Iterator[tuple[Tensor, Tensor, slice]]:
-    """f = K[batch] @ alpha, (m, l), phi, (m, s), and the batch, for each batch of an epoch in turn.
-
-    The caller may change alpha on the batch and on the fixed block between visits, as the step does;
-    with panels of one batch, anywhere.  `triangular`: points not yet visited have zero weight.
-    """
-    s = products.s
-    for index, panel in enumerate(products.panels):
-        rows = products.rows(index, alpha, seen=panel.stop if triangular else len(alpha))
-        fixed = alpha[:s].clone()  # (s, l)
-        own = alpha[panel.start : panel.stop]  # (R, l)  a view
-        own_before = own.clone()
-        for batch in panel.batches:
-            local = slice(batch.start - panel.start, batch.stop - panel.start)
-            f, phi = rows.f[local], rows.phi[local]  # (m, l), (m, s)
-            if batch.start > panel.start:
-                # Earlier batches of the panel have changed the weights of these columns since.
-                f.addmm_(phi, alpha[:s] - fixed)
-                if panel.start >= s:
-                    f.addmm_(rows.own[local], own - own_before)
-            yield f, phi, batch
 
 
 def _causes(plan: Plan, gamma: float) -> str:

@@ -1,0 +1,104 @@
+"""Threads that each run whole tasks on a core of their own.
+
+PyTorch splits every operation over all cores and waits for the slowest of them before it begins the
+next.  On a shared machine that wait is most of the time of a small operation.  Here a core takes a
+whole tile of work, runs all its operations alone, in its own cache, and takes the next when it is done:
+one slow core costs its share and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+# Workers beyond this many would wait for one another in the interpreter; each gets more cores instead.
+MOST_WORKERS = 8
+
+_here = threading.local()
+
+
+class Workers:
+    """Threads, each running torch on its share of the cores; a single one is the caller's own.
+
+    >>> done = []
+    >>> Workers(2).run(lambda i, worker: done.append(i), 3)
+    >>> sorted(done)
+    [0, 1, 2]
+    """
+
+    def __init__(self, cores: int) -> None:
+        self.count = min(cores, MOST_WORKERS)
+        self._threads_each = max(1, cores // self.count)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, task: Callable[[int, int], None], n_tasks: int) -> None:
+        """Call `task(i, worker)` for each i < n_tasks, in that order, on whichever worker is free."""
+        if self.count == 1 or n_tasks <= 1:
+            for i in range(n_tasks):
+                task(i, 0)
+            return
+        if self._pool is None:
+            self._pool = self._start()
+        waiting = iter(range(n_tasks))  # `next` on it is atomic
+
+        def work(worker: int) -> None:
+            for i in waiting:
+                task(i, worker)
+
+        futures = [self._pool.submit(work, worker) for worker in range(min(self.count, n_tasks))]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            for _ in waiting:  # after an error or an interrupt nothing more is begun,
+                pass
+            wait(futures)  # and what was begun is over
+
+    def _start(self) -> ThreadPoolExecutor:
+        threads = torch.get_num_threads()
+        pool = ThreadPoolExecutor(self.count, "mercer", torch.set_num_threads, (self._threads_each,))
+        barrier = threading.Barrier(self.count)
+        wait([pool.submit(barrier.wait) for _ in range(self.count)])  # every thread has begun
+        torch.set_num_threads(threads)  # what a thread sets is the default of threads made later
+        return pool
+
+
+@cache
+def _workers(cores: int) -> Workers:
+    return Workers(cores)
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_workers.cache_clear)
+
+
+def workers_for(device: torch.device) -> Workers:
+    """The cores that torch may use, or the caller's thread for a device with a queue of its own."""
+    if device.type != "cpu":
+        return _workers(1)
+    return _workers(getattr(_here, "cores", None) or torch.get_num_threads())
+
+
+@contextmanager
+def small_operations(device: torch.device) -> Iterator[None]:
+    """Between parallel parts the caller's own operations run on one core.
+
+    Torch's own threads would go on waiting busily for more, on cores that the workers want.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield
+        return
+    _here.cores = threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        _here.cores = None
