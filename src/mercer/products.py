@@ -245,13 +245,14 @@ class TrainingProducts:
         self.panels = panels(len(points), self.s, m, rows_at_once or panel_rows(device))
         rows = max((len(panel) for panel in self.panels), default=1)
         width = max(1, tile_elements(device) // rows)
-        self._pieces = [pieces(panel.start, panel.stop, width) for panel in self.panels]
-        self._columns = {c.start: points[c] for own in self._pieces for c in own}
+        self._pieces = column_pieces(self.panels, self.s, width)
+        self._columns = {(c.start, c.stop): points[c] for c in self._pieces}
         # Workspaces, made once: fresh memory is slow memory.
         self._summation = Summation(device, points.dtype, rows, n_outputs)
         self._own = V.new_empty(rows * rows)
-        in_block = sum(len(own) for own in self._pieces if own[-1].stop <= self.s)
-        self._Z_parts = V.new_empty(in_block, rows, q)  # one for each piece of the fixed block
+        # One for each piece of the fixed block, and for what an own block inside it cuts off.
+        in_block = sum(c.stop <= self.s for c in self._pieces) + 2 if q else 0
+        self._Z_parts = V.new_empty(in_block, rows, q)
         # Z takes little memory for the values it saves evaluating, so it comes before the tiles.
         size = len(points) * q * V.element_size()
         self._keeps_Z = size <= budget
@@ -278,9 +279,9 @@ class TrainingProducts:
         for columns in self._lower(index):
             same = columns == panel.rows
             memory = own if same else tiles.get(columns.start)
-            points = rows if same else self._columns[columns.start]
+            points = rows if same else self._at(columns)
             tile = _constant(memory) if known else _evaluated(self.kernel, points, rows, memory, same)
-            if projects and columns.stop <= self.s:
+            if projects and columns.stop <= self.s and len(self._Z_parts):
                 Z_part = self._Z_parts[n_parts, :R]
                 jobs.append(_times(tile, alpha[columns], self.V[columns], Z_part))
                 n_parts += 1
@@ -310,35 +311,54 @@ class TrainingProducts:
             memory = memory[tiles[c.start].numel() :]
         return tiles
 
+    def _at(self, columns: slice) -> Points:
+        known = self._columns.get((columns.start, columns.stop))
+        return self.points[columns] if known is None else known
+
     def _lower(self, index: int) -> list[slice]:
         """Column pieces up to the panel's end, or the fixed block's; the panel itself is one piece."""
-        found: list[slice] = []
-        for j, panel in enumerate(self.panels):
-            if j == index:
-                found.append(panel.rows)
-            elif j < index or panel.stop <= self.s:
-                found += self._pieces[j]
-        return found
+        panel = self.panels[index]
+        before = self._between(0, panel.start)
+        return [*before, panel.rows, *self._between(panel.stop, self.s)]
+
+    def _between(self, start: int, stop: int) -> list[slice]:
+        """The column pieces from start to stop, cut to fit."""
+        cut = [slice(max(c.start, start), min(c.stop, stop)) for c in self._pieces]
+        return [c for c in cut if c.start < c.stop]
 
     def _upper(self, index: int, rows: Points, alpha: Tensor, seen: int) -> list[Job]:
         """K[panel, j] alpha_j for the panels j that follow, from kept tiles where there are any."""
         panel = self.panels[index]
         jobs: list[Job] = []
-        for j in range(index + 1, len(self.panels)):
+        first = max(panel.stop, self.s)  # columns before are in the lower part
+        # A kept tile begins where the grid's piece does, which may be before this panel.
+        own = [c for c in self._pieces if c.start < panel.stop and c.stop > panel.start]
+        for j in range(index + 1, len(self._kept)):
             other = self.panels[j]
-            if other.stop <= self.s or other.start >= seen:
-                continue  # in the lower part; of weight zero
-            if j < len(self._kept):
-                for piece in self._pieces[index]:
-                    part = slice(piece.start - panel.start, piece.stop - panel.start)
-                    tile = self._kept[j][piece.start]  # (part, R_j)
-                    jobs.append(_transposed_times(tile, alpha[other.rows], part))
-            else:
-                jobs += [
-                    _times(_evaluated(self.kernel, self._columns[c.start], rows), alpha[c])
-                    for c in self._pieces[j]
-                ]
+            if other.start < first:
+                continue
+            weights = alpha[other.rows]  # (R_j, l)
+            for c in own:
+                low, high = max(c.start, panel.start), min(c.stop, panel.stop)
+                tile = self._kept[j][c.start][low - c.start : high - c.start]  # (part, R_j)
+                part = slice(low - panel.start, high - panel.start)
+                jobs.append(_transposed_times(tile, weights, part))
+            first = other.stop
+        for c in self._between(first, max(first, seen)):
+            jobs.append(_times(_evaluated(self.kernel, self._at(c), rows), alpha[c]))
         return jobs
+
+
+def column_pieces(panels: Sequence[Panel], s: int, width: int) -> list[slice]:
+    """The columns, cut at panels: a long panel into several pieces, short ones together in one."""
+    found: list[slice] = []
+    gathered = slice(0, 0)
+    for panel in panels:
+        if gathered.stop > gathered.start and (panel.stop - gathered.start > width or panel.start == s):
+            found += pieces(gathered.start, gathered.stop, width)
+            gathered = slice(panel.start, panel.start)
+        gathered = slice(gathered.start, panel.stop)
+    return found + pieces(gathered.start, gathered.stop, width)
 
 
 def _constant(tile: Tensor | None) -> TileSource:
