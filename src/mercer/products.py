@@ -33,7 +33,7 @@ from mercer.workers import workers_for
 
 Item = TypeVar("Item")
 TileSource = Callable[["Scratch"], Tensor]  # K[columns, rows], (t, R), given scratch memory for it
-Job = Callable[[Tensor, "Scratch"], None]  # adds a product to its sum, (l, R), given scratch memory
+Job = Callable[["Sums", "Scratch"], None]  # adds a product to its sums, given scratch memory
 
 # Elements in a tile on a CPU: 2 MB of float32, in the cache of one core.  Smaller tiles pay more for
 # calls and for packing matrices than they gain.  A device with its own memory prefers few launches.
@@ -42,6 +42,8 @@ DEVICE_TILE_ELEMENTS = 1 << 24
 # Rows evaluated together: matrix products of so many rows run at full rate, in floats and in bytes.
 CPU_PANEL_ROWS = 1_024
 DEVICE_PANEL_ROWS = 4_096
+# Columns of kept values read by one product.
+READ_COLUMNS = 4_096
 # Matrix libraries work in groups of this many columns; a few more are as fast as fewer.
 COLUMN_GROUP = 16
 
@@ -78,30 +80,48 @@ def _shaped(memory: Tensor, rows: int, columns: int) -> Tensor:
     return memory[: rows * columns].view(rows, columns)
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What jobs add to: the same numbers in two layouts, as products are fast in one or the other."""
+
+    by_output: Tensor  # (l, R)
+    by_row: Tensor  # (R, l and some padding)
+
+
 class Summation:
     """Sums of the products of many tiles, made by all cores; workspaces are made once."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, rows: int, n_outputs: int) -> None:
         self.workers = workers_for(device)
+        self.n_outputs = n_outputs
+        self.rows = rows
         size = max(rows, tile_elements(device))
         memory = torch.empty(self.workers.count, size, dtype=dtype, device=device)
         self._scratch = [Scratch(memory[i]) for i in range(self.workers.count)]
-        self._partial = memory.new_empty(0, n_outputs, rows)  # (chunks, l, rows)
+        self._by_output = memory.new_empty(0, n_outputs, rows)  # (chunks, l, rows)
+        self._by_row = memory.new_empty(0, rows, padded_outputs(n_outputs))  # (chunks, rows, l')
 
     def of(self, jobs: Sequence[Job], rows: int) -> Tensor:
         """The sum that the jobs add to, (rows, l)."""
         chunks = guided(jobs, self.workers.count)
-        if len(chunks) > len(self._partial):
-            self._partial = self._partial.new_empty(len(chunks), *self._partial.shape[1:])
-        partial = self._partial[: len(chunks), :, :rows].zero_()
+        if len(chunks) > len(self._by_output):
+            self._by_output = self._by_output.new_empty(len(chunks), *self._by_output.shape[1:])
+            self._by_row = self._by_row.new_empty(len(chunks), *self._by_row.shape[1:])
+        by_output = self._by_output[: len(chunks), :, :rows].zero_()
+        by_row = self._by_row[: len(chunks), :rows].zero_()
 
         def work(i: int, worker: int) -> None:
-            total = partial[i]  # (l, rows)
+            sums = Sums(by_output[i], by_row[i])
             for job in chunks[i]:
-                job(total, self._scratch[worker])
+                job(sums, self._scratch[worker])
 
         self.workers.run(work, len(chunks))
-        return partial.sum(0).T.contiguous()
+        return by_row.sum(0)[:, : self.n_outputs].add_(by_output.sum(0).T)
+
+
+def padded_outputs(n_outputs: int) -> int:
+    """Columns of weights that a product takes as quickly as `n_outputs`, or more quickly."""
+    return n_outputs if n_outputs <= COLUMN_GROUP // 2 else n_outputs + -n_outputs % COLUMN_GROUP
 
 
 def guided(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
@@ -166,26 +186,23 @@ def _evaluated(
 
 
 def _times(tile: TileSource, weights: Tensor, V: Tensor | None = None, Z: Tensor | None = None) -> Job:
-    """weights^T K[columns, rows]; with V, (t, q), also K[rows, columns] V, written to Z."""
+    """K[rows, columns] weights; with V, (t, q), also K[rows, columns] V, written to Z."""
     weights_t = weights.T  # (l, t)
 
-    def job(total: Tensor, scratch: Scratch) -> None:
+    def job(sums: Sums, scratch: Scratch) -> None:
         K = tile(scratch)  # (t, R)
-        total.addmm_(weights_t, K)
+        sums.by_output.addmm_(weights_t, K)
         if V is not None and Z is not None:
             torch.mm(K.T, V, out=Z)  # (R, q)
 
     return job
 
 
-def _transposed_times(tile: Tensor, weights: Tensor, rows: slice) -> Job:
+def _transposed_times(tile: Tensor, weights: Tensor) -> Job:
     """K[rows, columns] weights from the tile, (rows, columns), kept for the transposed place."""
 
-    def job(total: Tensor, scratch: Scratch) -> None:
-        l = weights.shape[1]
-        spare = -l % COLUMN_GROUP if l > COLUMN_GROUP // 2 else 0
-        padded = torch.nn.functional.pad(weights, (0, spare))  # (columns, l + spare)
-        total[:, rows].add_((tile @ padded)[:, :l].T)
+    def job(sums: Sums, scratch: Scratch) -> None:
+        sums.by_row.addmm_(tile, weights)
 
     return job
 
@@ -260,7 +277,7 @@ class TrainingProducts:
         self._Z = V.new_empty(len(points) if self._keeps_Z else rows, q)
         self._Z_known = 0  # panels whose Z is kept
         self._budget = budget
-        self._kept: list[dict[int, Tensor]] = []  # of the first panels: tiles by their first column
+        self._kept: list[Tensor] = []  # of the first panels, each K[:width, panel]
 
     def rows(self, index: int, alpha: Tensor, seen: int) -> PanelRows:
         """The rows of panel `index`, valid until the next call; fastest for alpha laid out `by_output`.
@@ -270,46 +287,43 @@ class TrainingProducts:
         panel = self.panels[index]
         R = len(panel)
         known = index < len(self._kept)
-        tiles = self._kept[index] if known else self._room_for(index)
-        own = tiles[panel.start] if tiles else _shaped(self._own, R, R)
+        kept = self._kept[index] if known else self._room_for(index)  # (width, R)
+        own = _shaped(self._own, R, R) if kept is None else kept[panel.rows]
         rows = self.points[panel.rows]
-        projects = index >= self._Z_known
+        projects = index >= self._Z_known and self.V.numel() > 0
         jobs: list[Job] = []
         n_parts = 0
-        for columns in self._lower(index):
+        if known and kept is not None and not projects:
+            jobs = [_times(_constant(kept[c]), alpha[c]) for c in pieces(0, len(kept), READ_COLUMNS)]
+        for columns in [] if jobs else self._lower(index):
             same = columns == panel.rows
-            memory = own if same else tiles.get(columns.start)
+            memory = own if same else None if kept is None else kept[columns]
             points = rows if same else self._at(columns)
             tile = _constant(memory) if known else _evaluated(self.kernel, points, rows, memory, same)
-            if projects and columns.stop <= self.s and len(self._Z_parts):
+            if projects and columns.stop <= self.s:
                 Z_part = self._Z_parts[n_parts, :R]
                 jobs.append(_times(tile, alpha[columns], self.V[columns], Z_part))
                 n_parts += 1
             else:
                 jobs.append(_times(tile, alpha[columns]))
         f = self._summation.of(jobs + self._upper(index, rows, alpha, seen), R)  # (R, l)
-        if not known and tiles:
-            self._kept.append(tiles)
+        if not known and kept is not None:
+            self._kept.append(kept)
         Z = self._Z[panel.rows] if self._keeps_Z else self._Z[:R]
         if projects:
             torch.sum(self._Z_parts[:n_parts, :R], 0, out=Z)
             self._Z_known += self._keeps_Z
         return PanelRows(f, own, Z)
 
-    def _room_for(self, index: int) -> dict[int, Tensor]:
-        """Memory for the tiles of a panel, by first column; none where the budget has no room."""
-        R, columns = len(self.panels[index]), self._lower(index)
-        elements = R * sum(c.stop - c.start for c in columns)
-        size = elements * self._own.element_size()
+    def _room_for(self, index: int) -> Tensor | None:
+        """Memory for the tiles of a panel, (width, R), if the budget has room for it."""
+        panel = self.panels[index]
+        shape = (max(panel.stop, self.s), len(panel))
+        size = shape[0] * shape[1] * self._own.element_size()
         if index != len(self._kept) or self.kept_bytes + size > self._budget:
-            return {}
+            return None
         self.kept_bytes += size
-        memory = self._own.new_empty(elements)
-        tiles: dict[int, Tensor] = {}
-        for c in columns:
-            tiles[c.start] = _shaped(memory, c.stop - c.start, R)
-            memory = memory[tiles[c.start].numel() :]
-        return tiles
+        return self._own.new_empty(shape)
 
     def _at(self, columns: slice) -> Points:
         known = self._columns.get((columns.start, columns.stop))
@@ -329,21 +343,15 @@ class TrainingProducts:
     def _upper(self, index: int, rows: Points, alpha: Tensor, seen: int) -> list[Job]:
         """K[panel, j] alpha_j for the panels j that follow, from kept tiles where there are any."""
         panel = self.panels[index]
+        spare = padded_outputs(alpha.shape[1]) - alpha.shape[1]
         jobs: list[Job] = []
         first = max(panel.stop, self.s)  # columns before are in the lower part
-        # A kept tile begins where the grid's piece does, which may be before this panel.
-        own = [c for c in self._pieces if c.start < panel.stop and c.stop > panel.start]
         for j in range(index + 1, len(self._kept)):
             other = self.panels[j]
-            if other.start < first:
-                continue
-            weights = alpha[other.rows]  # (R_j, l)
-            for c in own:
-                low, high = max(c.start, panel.start), min(c.stop, panel.stop)
-                tile = self._kept[j][c.start][low - c.start : high - c.start]  # (part, R_j)
-                part = slice(low - panel.start, high - panel.start)
-                jobs.append(_transposed_times(tile, weights, part))
-            first = other.stop
+            if first <= other.start < seen:
+                weights = torch.nn.functional.pad(alpha[other.rows], (0, spare))  # (R_j, l')
+                jobs.append(_transposed_times(self._kept[j][panel.rows], weights))
+                first = other.stop
         for c in self._between(first, max(first, seen)):
             jobs.append(_times(_evaluated(self.kernel, self._at(c), rows), alpha[c]))
         return jobs
