@@ -27,8 +27,8 @@ from sklearn.svm import SVC
 from mercer import Gaussian, KernelClassifier, Laplacian
 from mercer.adaptive import adapt
 from mercer.baselines import train_sgd
-from mercer.eightbit import recognise
-from mercer.kernels import Kernel, Points, byte_points, in_units
+from mercer.kernels import Kernel, Points
+from mercer.preparation import fit_preparation
 from mercer.products import TrainingProducts
 from mercer.resource import measure_resource
 from mercer.training import Limits, train
@@ -79,14 +79,11 @@ def mnist_points(folder: Path, as_bytes: bool, n: int = 60_000) -> tuple[Kernel,
     order = np.random.default_rng(0).permutation(len(X))[:n]
     X, y = X[order], torch.from_numpy(np.eye(10, dtype=np.float32)[labels[order]])
     y -= y.mean(0)
-    if not as_bytes:
-        x = torch.from_numpy(X)
-        return Gaussian(5.0), Gaussian(5.0).points(x - x.mean(0)), y
-    recognised = recognise(X)
-    if recognised is None:
-        raise ValueError("MNIST must be 8-bit data. Got other values: check the file.")
-    grid, codes = recognised
-    return in_units(Gaussian(5.0), grid.scale), byte_points(torch.from_numpy(codes), torch.float32), y
+    rows = np.arange(len(X))
+    preparation, _ = fit_preparation(X, rows, as_bytes=as_bytes)
+    points = preparation.points(X, rows, torch.zeros(()), known=True)
+    unit = 1.0 if preparation.grid is None else preparation.grid.scale
+    return Gaussian(5.0 / unit), points, y
 
 
 def random_points(n: int, d: int, l: int, kernel: Kernel) -> tuple[Kernel, Points, torch.Tensor]:

@@ -67,5 +67,5 @@ def test_tensors_on_the_device_come_back_on_the_device(rng, gpu):
 def test_machine_moves_between_devices(rng, gpu):
     X, y = data(rng, 100)
     machine = KernelRegressor(random_state=0, device="cuda").fit(X, y).machine_
-    x = torch.from_numpy(X)
-    torch.testing.assert_close(machine.to("cpu").predict(x), machine.predict(x).cpu(), atol=1e-5, rtol=0)
+    there, here = machine.predict(X).cpu(), machine.to("cpu").predict(X)
+    torch.testing.assert_close(here, there, atol=1e-5, rtol=0)

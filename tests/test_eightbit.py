@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mercer
-from mercer import KernelClassifier
+from mercer import KernelClassifier, KernelRegressor
 from mercer.eightbit import Grid, recognise
 from mercer.kernels import byte_points, in_units
 
@@ -34,18 +34,28 @@ def pixels(rng):
 )
 def test_eight_bit_data_is_recognised_and_comes_back(pixels, scaled):
     x = scaled(pixels)
-    grid, codes = recognise(x)
+    grid = recognise(x[:256], float(x.min()))
+    codes = grid.encode(x)
     assert codes.dtype == np.int8
     np.testing.assert_allclose(grid.origin + grid.scale * codes.astype(np.float64), x, atol=1e-5)
 
 
 def test_other_data_is_not(rng, pixels):
-    assert recognise(rng.normal(size=(300, 5))) is None
+    assert recognise(rng.normal(size=(300, 5)), -9.0) is None
     spoiled = pixels.astype(np.float64)
     spoiled[650, 3] += 0.5
-    assert recognise(spoiled) is None
-    assert recognise(pixels.astype(np.float64) * 2 + (pixels % 2) * 200.0) is None
-    assert recognise(np.ones((10, 3))) is None
+    assert recognise(spoiled[:256], 0.0).encode(spoiled) is None
+    assert recognise(pixels.astype(np.float64) * 2 + (pixels % 2) * 200.0, 0.0) is None
+    assert recognise(np.ones((10, 3)), 1.0) is None
+
+
+def test_data_that_only_begins_as_bytes_is_kept_as_floats(rng):
+    X = rng.integers(0, 256, size=(900, 70)).astype(np.float64)
+    X[300:] += rng.normal(size=(600, 70))
+    y = X[:, 0] / 255
+    model = KernelRegressor("gaussian", bandwidth=700.0, ridge=0.01, random_state=0).fit(X, y)
+    assert model.machine_.centres.x.dtype == torch.float32
+    assert "bytes" not in model.plan_.preparation
 
 
 def test_values_off_the_grid_are_not_encoded():

@@ -20,9 +20,13 @@ from mercer import KernelClassifier, KernelRegressor
 
 
 def exemptions(estimator):
+    weights = {
+        "check_sample_weight_equivalence_on_dense_data": "a row given twice is two rows for the "
+        "leave-one-out search and for the random order; test_keeping.py compares with a dense solution"
+    }
     if estimator.precision == "float64":
-        return {}
-    return {
+        return weights
+    return weights | {
         "check_methods_subset_invariance": "a float32 matrix product rounds differently for batches of "
         "another shape, by more than the 1e-7 the check allows; in float64 it passes"
     }
@@ -48,6 +52,9 @@ def iris():
 
 def test_public_names_are_locked():
     assert sorted(mercer.__all__) == [
+        "BatchSizeDisplay",
+        "CSVLog",
+        "Callback",
         "Cauchy",
         "Custom",
         "DivergenceError",
@@ -57,11 +64,16 @@ def test_public_names_are_locked():
         "KernelClassifier",
         "KernelRegressor",
         "Laplacian",
+        "LearningCurveDisplay",
         "Matern32",
         "Matern52",
         "NeuralTangent",
         "Plan",
         "Resource",
+        "SpectrumDisplay",
+        "TensorBoardLog",
+        "TimeLimit",
+        "load",
     ]
 
 
@@ -115,10 +127,10 @@ def test_several_labels_at_once():
 def test_several_outputs_at_once(rng):
     X = rng.normal(size=(400, 3))
     Y = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2])
-    model = KernelRegressor("gaussian", random_state=0).fit(X, Y)
+    model = KernelRegressor("gaussian", bandwidth=1.5, ridge=0.0, random_state=0).fit(X, Y)
     assert model.predict(X).shape == (400, 2)
     assert model.score(X, Y) > 0.99
-    single = KernelRegressor("gaussian", random_state=0).fit(X, Y[:, 0])
+    single = KernelRegressor("gaussian", bandwidth=1.5, ridge=0.0, random_state=0).fit(X, Y[:, 0])
     assert single.predict(X).shape == (400,)
     np.testing.assert_allclose(single.predict(X), model.predict(X)[:, 0], atol=0.05)
 
@@ -203,13 +215,13 @@ def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
 
 
 def test_notes_of_fallbacks_are_told(iris, monkeypatch):
-    real = mercer.estimators.adapt
+    real = mercer.fitting.adapt
 
     def with_note(*args, **kwargs):
         plan, levelled = real(*args, **kwargs)
         return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
 
-    monkeypatch.setattr("mercer.estimators.adapt", with_note)
+    monkeypatch.setattr("mercer.fitting.adapt", with_note)
     with pytest.warns(UserWarning, match="A fallback was used: the sky fell"):
         KernelClassifier(random_state=0).fit(*iris)
 

@@ -137,11 +137,14 @@ def test_workers_leave_the_number_of_threads_as_it_was():
 def test_held_out_products_equal_the_dense_ones_kept_or_not(problem, rng, budget):
     kernel, points, _, _ = problem
     held_out = kernel.points(torch.from_numpy(rng.normal(size=(30, 4))))
-    products = HeldOutProducts(kernel, held_out, points, budget)
+    products = HeldOutProducts(kernel, held_out, points, 2, budget)
     assert (products.kept_bytes > 0) == (budget > 0)
     for _ in range(2):
         alpha = torch.from_numpy(rng.normal(size=(N, 2)))
-        torch.testing.assert_close(products.times(alpha), kernel.block(held_out, points) @ alpha)
+        dense = kernel.block(held_out, points)
+        torch.testing.assert_close(products.times(alpha), dense @ alpha)
+        part = slice(30, 90)
+        torch.testing.assert_close(products.times(alpha, part), dense[:, part] @ alpha[part])
 
 
 def test_prediction_by_tiles_equals_the_dense_product_and_reports_progress(rng, monkeypatch):

@@ -18,7 +18,7 @@ EPOCH = Epoch(1, 0.5, 0.25, 0.9, 1.5, 64.0, 1)
 
 def test_a_terminal_gets_a_live_line_that_is_replaced():
     stream = Terminal()
-    progress = ConsoleProgress(10, stream)
+    progress = ConsoleProgress(stream)
     progress.on_batch(1, 1, 4, 0.75)
     progress.on_epoch(EPOCH)
     live, final = stream.getvalue().split("\r\x1b[K")[1:]
@@ -32,7 +32,7 @@ def test_a_terminal_gets_a_live_line_that_is_replaced():
 
 def test_a_pipe_gets_one_line_an_epoch():
     stream = io.StringIO()
-    progress = ConsoleProgress(10, stream)
+    progress = ConsoleProgress(stream)
     progress.on_batch(1, 1, 4, 0.75)
     progress.on_epoch(EPOCH)
     assert stream.getvalue().count("\n") == 1

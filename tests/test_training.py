@@ -13,7 +13,7 @@ from mercer.baselines import original_preconditioner, train_original, train_sgd
 from mercer.products import TrainingProducts
 from mercer.spectrum import nystrom_spectrum
 from mercer.stopping import EarlyStopping
-from mercer.training import DivergenceError, Limits, train
+from mercer.training import DivergenceError, Limits, Training, train
 
 KERNELS = [
     mercer.Gaussian(0.5),
@@ -243,7 +243,9 @@ def test_not_converged_at_max_epochs_warns(rng):
 def test_early_stopping_keeps_the_best_weights_on_noise(rng):
     X = rng.normal(size=(1500, 3))
     y = np.sin(X[:, 0]) + rng.normal(size=1500)
-    model = KernelRegressor("laplacian", bandwidth=1.0, random_state=0, min_improvement=0.0).fit(X, y)
+    model = KernelRegressor(
+        "laplacian", bandwidth=1.0, ridge=0.0, random_state=0, min_improvement=0.0
+    ).fit(X, y)
     losses = model.history_.column("validation_loss")
     assert model.converged_
     assert len(losses) - (int(np.argmin(losses)) + 1) == 3  # patience
@@ -269,14 +271,14 @@ def test_history_is_data(rng):
 
 
 def test_divergence_in_single_precision_is_retried_in_double_and_told(rng, monkeypatch):
-    real = mercer.estimators.train
+    real = Training.run
 
-    def fragile(products, levelled, plan, *args, **kwargs):
-        if plan.precision == "float32":
+    def fragile(self, watcher=None):
+        if self.plan.precision == "float32":
             raise DivergenceError("too coarse")
-        return real(products, levelled, plan, *args, **kwargs)
+        return real(self, watcher)
 
-    monkeypatch.setattr("mercer.estimators.train", fragile)
+    monkeypatch.setattr(Training, "run", fragile)
     X = rng.normal(size=(50, 2))
     with pytest.warns(UserWarning, match="diverged in float32 and was run again in float64"):
         model = KernelRegressor(random_state=0).fit(X, X[:, 0])

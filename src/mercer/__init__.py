@@ -1,6 +1,8 @@
 """Mercer: kernel machines that adapt themselves to the hardware they run on."""
 
-from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.callbacks import Callback, CSVLog, TensorBoardLog, TimeLimit
+from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
+from mercer.estimators import KernelClassifier, KernelRegressor, load
 from mercer.kernels import (
     Cauchy,
     Custom,
@@ -18,6 +20,9 @@ from mercer.training import DivergenceError, History
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchSizeDisplay",
+    "CSVLog",
+    "Callback",
     "Cauchy",
     "Custom",
     "DivergenceError",
@@ -27,9 +32,14 @@ __all__ = [
     "KernelClassifier",
     "KernelRegressor",
     "Laplacian",
+    "LearningCurveDisplay",
     "Matern32",
     "Matern52",
     "NeuralTangent",
     "Plan",
     "Resource",
+    "SpectrumDisplay",
+    "TensorBoardLog",
+    "TimeLimit",
+    "load",
 ]

@@ -55,7 +55,7 @@ ELEMENTWISE_FEATURES = 50
 # m* wastes its points.
 SMALLEST_BATCH_SHARE = 1 / 8
 # Rounding error that training may carry in f, as a share of the targets.
-ROUNDING_IN_TARGETS = 1e-4
+ROUNDING_IN_TARGETS = 1e-3
 # Share of the largest stable step taken beyond m*, as the paper's implementation does for a full batch.
 STABILITY_MARGIN = 0.95
 
@@ -86,10 +86,14 @@ class Requests:
     step_size: float | None = None
 
 
-def level(spectrum: NystromSpectrum, q: int) -> LevelledKernel:
-    """The levelled kernel k_q for 1 <= q <= the spectrum's rank."""
+def level(spectrum: NystromSpectrum, q: int, rho: float = 0.0) -> LevelledKernel:
+    """The levelled kernel k_q for 1 <= q <= the spectrum's rank.
+
+    With a ridge r the operator is K + r I, and it is the eigenvalues sigma_i + rho, rho = r s / n, that
+    are to be level.  Levelling sigma_i alone would leave the leading directions the slowest of all.
+    """
     sigma = spectrum.sigma[:q]  # (q,)
-    return LevelledKernel(spectrum.V[:, :q], (1 - sigma[-1] / sigma) / sigma)
+    return LevelledKernel(spectrum.V[:, :q], (1 - (sigma[-1] + rho) / (sigma + rho)) / sigma)
 
 
 def paper_components(spectrum: NystromSpectrum, m_G: float) -> int:
@@ -203,10 +207,11 @@ def adapt(
         fresh = fresh_sample(kernel, points, s)
         paper = min(rank, paper_components(spectrum, m_G))
         q = _components(rank, paper, spare=int(SPARE_WORK_SHARE * n * work / (2 * s)), requests=requests)
-        chosen = fresh.estimate(level(spectrum, q), q)
+        rho = ridge * s / n
+        chosen = fresh.estimate(level(spectrum, q, rho), q)
         while chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
             q = min(2 * q, rank)
-            chosen = fresh.estimate(level(spectrum, q), q)
+            chosen = fresh.estimate(level(spectrum, q, rho), q)
         grown = min(2 * s, LARGEST_SUBSAMPLE)
         grows = (
             chosen.critical_batch_size < m_G
@@ -258,9 +263,10 @@ def adapt(
         products=EIGHT_BIT if points.is_bytes else f"in {str(points.dtype).removeprefix('torch.')}",
         kept_memory=min(spare, whole),
         bound=_active_bound(m, m_G, n, s, m_C, m_S, requests),
+        eigenvalues=tuple((spectrum.sigma / s).tolist()),
         notes=spectrum.notes,
     )
-    return plan, level(spectrum, q)
+    return plan, level(spectrum, q, rho)
 
 
 def _subsample_size(n: int, requests: Requests) -> int:

@@ -17,7 +17,6 @@ is all of the data the two are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -25,9 +24,7 @@ from torch import Tensor
 from mercer.adaptive import LevelledKernel, best_step_size
 from mercer.plan import Plan
 from mercer.products import TrainingProducts, kernel_times
-from mercer.training import Epoch, Limits, Outcome, Validation, train
-
-OnEpoch = Callable[[Epoch], None]
+from mercer.training import Limits, Outcome, Validation, Watcher, train
 
 
 def train_sgd(
@@ -37,7 +34,7 @@ def train_sgd(
     limits: Limits,
     batch_size: int | None = None,
     validation: Validation | None = None,
-    on_epoch: OnEpoch | None = None,
+    watcher: Watcher | None = None,
     rows_at_once: int | None = 1,
 ) -> Outcome:
     """Plain mini-batch kernel SGD; the batch is m*(k) unless given.
@@ -60,7 +57,7 @@ def train_sgd(
     without_block = TrainingProducts(
         products.kernel, products.points, nothing_levelled.V, m, y.shape[1], rows_at_once=rows_at_once
     )
-    return train(without_block, nothing_levelled, plain, y, limits, validation, on_epoch=on_epoch)
+    return train(without_block, nothing_levelled, plain, y, limits, validation, watcher=watcher)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def train_original(
     y: Tensor,
     limits: Limits,
     validation: Validation | None = None,
-    on_epoch: OnEpoch | None = None,
+    watcher: Watcher | None = None,
 ) -> Outcome:
     """The original EigenPro iteration with the same q, batch and step as the plan."""
     m = plan.batch_size
@@ -112,5 +109,5 @@ def train_original(
         limits,
         validation,
         triangular=False,
-        on_epoch=on_epoch,
+        watcher=watcher,
     )

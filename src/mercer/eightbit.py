@@ -49,18 +49,12 @@ class Grid:
         return self.offset + 128 * self.scale
 
 
-def recognise(x: NDArray[np.floating]) -> tuple[Grid, NDArray[np.int8]] | None:
-    """The grid and codes of data that is 8-bit underneath, or None."""
-    values = np.unique(x[:SAMPLE_ROWS])
+def recognise(x: NDArray[np.floating], low: float) -> Grid | None:
+    """The grid that a few rows seem to lie on, `low` being the lowest value of all; or None."""
+    values = np.unique(x)
     if not 2 <= len(values) <= 256:
         return None
-    low = float(x.min())
-    scale = float(np.diff(values).min())
+    spread = float(values[-1]) - float(values[0])
     # The smallest gap may be several steps apart from rounding; the range tells the step better.
-    steps = round((float(values[-1]) - float(values[0])) / scale)
-    scale = (float(values[-1]) - float(values[0])) / steps
-    if steps > 255:
-        return None
-    grid = Grid(low, scale)
-    codes = grid.encode(x)
-    return None if codes is None else (grid, codes)
+    steps = round(spread / float(np.diff(values).min()))
+    return Grid(low, spread / steps) if steps <= 255 else None

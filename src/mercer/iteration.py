@@ -70,14 +70,19 @@ class PanelDescent:
         self.change = alpha.new_zeros(len(panel), alpha.shape[1])  # (R, l)  of the panel's own weights
         self.c = alpha.new_zeros(rows.Z.shape[1], alpha.shape[1])  # (q, l)  of the fixed block, over V
 
-    def residual(self, batch: slice, y_t: Tensor) -> Tensor:
-        """g = f + r alpha_t - y_t, (m, l), with all that earlier batches changed."""
+    def residual(self, batch: slice, y_t: Tensor, weight: Tensor | None = None) -> Tensor:
+        """g = f + r alpha_t - y_t, (m, l), with all that earlier batches changed.
+
+        With sample weights, (m, 1), g = w (f - y_t) + r alpha_t.
+        """
         t = self._local(batch)
         f = self.rows.f[t]  # (m, l)
         if t.start:
             f.addmm_(self.rows.own[t, : t.start], self.change[: t.start])
             f.addmm_(self.rows.Z[t], self.c)
         g = f.sub_(y_t)
+        if weight is not None:
+            g.mul_(weight)
         if self.ridge:
             g.add_(self.alpha[batch], alpha=self.ridge)
             V_t = self.levelled.V[batch]  # (m, q); of no rows outside the fixed block

@@ -51,6 +51,8 @@ class Points:
     squared_norms: Tensor  # (n,)  floats
     bound: float  # on the squared norms
     extended: Tensor | None = None  # (n, d + 2), of which x and squared_norms are views
+    # (n,)  squared distance from the space that holds the other points, part of squared_norms
+    beyond: Tensor | None = None
 
     @classmethod
     def extend(cls, x: Tensor) -> Points:
@@ -61,34 +63,38 @@ class Points:
         return cls.of_extended(extended)
 
     @classmethod
-    def of_extended(cls, extended: Tensor) -> Points:
+    def of_extended(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
         """Points of rows with room for two numbers after x, (n, d + 2), which are filled in."""
         x, norms = extended[:, :-2], extended[:, -1]
         extended[:, -2] = 1
         for first in range(0, len(x), NORM_ROWS):  # a few at a time, as squares take memory too
             rows = slice(first, first + NORM_ROWS)
             norms[rows] = x[rows].square().sum(1)
-        return cls(x, norms, float(norms.max()) if len(x) else 0.0, extended)
+        if beyond is not None:
+            norms += beyond
+        return cls(x, norms, float(norms.max()) if len(x) else 0.0, extended, beyond)
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Points:
+        beyond = None if self.beyond is None else self.beyond[rows]
         if self.extended is None:
-            return Points(self.x[rows], self.squared_norms[rows], self.bound)
+            return Points(self.x[rows], self.squared_norms[rows], self.bound, None, beyond)
         extended = self.extended[rows]
-        return Points(extended[:, :-2], extended[:, -1], self.bound, extended)
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
 
     def to(self, device: torch.device | str) -> Points:
+        beyond = None if self.beyond is None else self.beyond.to(device)
         if self.extended is None:
-            return Points(self.x.to(device), self.squared_norms.to(device), self.bound)
+            return Points(self.x.to(device), self.squared_norms.to(device), self.bound, None, beyond)
         extended = self.extended.to(device)
-        return Points(extended[:, :-2], extended[:, -1], self.bound, extended)
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
 
     def __reduce__(self) -> tuple[Any, ...]:  # views would be written out once each
         if self.extended is None:
-            return (Points, (self.x, self.squared_norms, self.bound))
-        return (Points.of_extended, (self.extended,))
+            return (Points, (self.x, self.squared_norms, self.bound, None, self.beyond))
+        return (Points.of_extended, (self.extended, self.beyond))
 
     def partner(self, factor: float) -> Tensor:
         """f (-2 x, ||x||², 1) for every row, (n, d + 2); remembered, as many tiles share their rows."""
@@ -109,7 +115,12 @@ class Points:
         return self.x.dtype == torch.int8
 
     def as_floats(self) -> Points:
-        return Points.extend(self.x.to(self.dtype)) if self.is_bytes else self
+        if not self.is_bytes:
+            return self
+        n, d = self.x.shape
+        extended = self.squared_norms.new_empty(n, d + 2)
+        extended[:, :d] = self.x
+        return Points.of_extended(extended, self.beyond)
 
 
 def squared_distances(
@@ -171,20 +182,31 @@ def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> N
     if len(rows) > GATHER_SHARE * d2.numel():
         # Euclidean distance by differences, never by a matrix product.
         exact = torch.cdist(a.x, b.x, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        if a.beyond is not None:
+            exact += a.beyond[:, None]
+        if b.beyond is not None:
+            exact += b.beyond[None, :]
         d2.copy_(torch.where(torch.isinf(d2), d2, exact.mul_(factor)))
         return
     step = max(1, GATHER_ELEMENTS // max(1, a.x.shape[1]))
     for first in range(0, len(rows), step):
         i, j = rows[first : first + step], columns[first : first + step]
-        d2[i, j] = factor * (a.x[i] - b.x[j]).square().sum(1)
+        exact = (a.x[i] - b.x[j]).square().sum(1)
+        if a.beyond is not None:
+            exact += a.beyond[i]
+        if b.beyond is not None:
+            exact += b.beyond[j]
+        d2[i, j] = factor * exact
 
 
-def byte_points(codes: Tensor, dtype: torch.dtype) -> Points:
+def byte_points(codes: Tensor, dtype: torch.dtype, beyond: Tensor | None = None) -> Points:
     """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
     firsts = range(0, len(codes), NORM_ROWS)
     norms = [codes[i : i + NORM_ROWS].to(torch.int32).square_().sum(1) for i in firsts]
     squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
-    return Points(codes, squared_norms, float(squared_norms.max()) if norms else 0.0)
+    if beyond is not None:
+        squared_norms += beyond
+    return Points(codes, squared_norms, float(squared_norms.max()) if norms else 0.0, None, beyond)
 
 
 class Kernel(ABC):

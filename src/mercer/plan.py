@@ -71,6 +71,8 @@ class Plan:
     products: str  # how inner products are made
     kept_memory: float  # bytes of kernel values kept from the first epoch for later ones
     bound: str  # which limit set the batch: capacity, memory, spectrum, data, or set by hand
+    eigenvalues: tuple[float, ...]  # lambda_i of the kernel, descending, before levelling
+    preparation: str = "as given"  # what is done to the features
     notes: tuple[str, ...] = ()  # fallbacks
 
     @property
@@ -104,6 +106,7 @@ class Plan:
         paper = self.paper_rule
         rows = [
             ("data", f"{self.n:,} × {self.d:,}", f"points × features; outputs: {self.n_outputs:,}"),
+            ("features", "", self.preparation),
             ("kernel", self.kernel, f"{self.precision} on {self.device} ({self.device_name})"),
             ("C_G", _short(self.capacity), "operations in flight that saturate the device"),
             (
@@ -167,6 +170,7 @@ class Plan:
         data = {k: float(v) if v == "Infinity" else v for k, v in data.items()}
         data["paper_rule"] = FreshEstimate(**data["paper_rule"])
         data["notes"] = tuple(data["notes"])
+        data["eigenvalues"] = tuple(data["eigenvalues"])
         return cls(**data)
 
 

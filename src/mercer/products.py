@@ -315,6 +315,12 @@ class TrainingProducts:
             self._Z_known += self._keeps_Z
         return PanelRows(f, own, Z)
 
+    def refill(self, n_panels: int) -> None:
+        """Evaluate and keep what was kept of the first panels in a run that was interrupted."""
+        nothing = self.V.new_zeros(len(self.points), self._summation.n_outputs)
+        for index in range(n_panels):
+            self.rows(index, nothing, seen=0)
+
     def _room_for(self, index: int) -> Tensor | None:
         """Memory for the tiles of a panel, (width, R), if the budget has room for it."""
         panel = self.panels[index]
@@ -352,9 +358,8 @@ class TrainingProducts:
                 weights = torch.nn.functional.pad(alpha[other.rows], (0, spare))  # (R_j, l')
                 jobs.append(_transposed_times(self._kept[j][panel.rows], weights))
                 first = other.stop
-        for c in self._between(first, max(first, seen)):
-            jobs.append(_times(_evaluated(self.kernel, self._at(c), rows), alpha[c]))
-        return jobs
+        left = self._between(first, max(first, seen))
+        return jobs + [_times(_evaluated(self.kernel, self._at(c), rows), alpha[c]) for c in left]
 
 
 def column_pieces(panels: Sequence[Panel], s: int, width: int) -> list[slice]:
@@ -377,36 +382,40 @@ def _constant(tile: Tensor | None) -> TileSource:
 class HeldOutProducts:
     """K(held-out points, training points) @ alpha, again and again: kept where the budget allows."""
 
-    def __init__(self, kernel: Kernel, held_out: Points, points: Points, budget: float = 0.0) -> None:
+    def __init__(
+        self, kernel: Kernel, held_out: Points, points: Points, n_outputs: int, budget: float = 0.0
+    ) -> None:
         self.kernel = kernel
-        self.held_out = held_out
         self.points = points
+        device = points.x.device
+        at_once = min(panel_rows(device), max(1, len(held_out)))
+        self._width = max(1, tile_elements(device) // at_once)
+        self._rows = [held_out[i : i + at_once] for i in range(0, len(held_out), at_once)]
+        self._summation = Summation(device, points.dtype, at_once, n_outputs)
         size = len(held_out) * len(points) * held_out.squared_norms.element_size()
         self.kept_bytes = size if size <= budget else 0
-        self._kept: list[list[Tensor]] = []  # tiles, (t, R), of each panel of held-out points
+        self._kept: list[Tensor] = []  # for each of the rows' parts, K[points, part]
+        self._known = 0  # columns of them that have been evaluated
 
-    def times(self, alpha: Tensor) -> Tensor:
-        """(n_val, l)"""
-        if not self.kept_bytes:
-            return kernel_times(self.kernel, self.held_out, self.points, alpha)
-        at_once = min(panel_rows(alpha.device), max(1, len(self.held_out)))
-        columns = pieces(0, len(self.points), max(1, tile_elements(alpha.device) // at_once))
-        summation = Summation(alpha.device, alpha.dtype, at_once, alpha.shape[1])
-        results: list[Tensor] = []
-        for index, start in enumerate(range(0, len(self.held_out), at_once)):
-            rows = self.held_out[start : start + at_once]
-            known = index < len(self._kept)
-            if not known:
-                self._kept.append([alpha.new_empty(c.stop - c.start, len(rows)) for c in columns])
-            jobs = [
-                _times(
-                    _constant(tile) if known else _evaluated(self.kernel, self.points[c], rows, tile),
-                    alpha[c],
-                )
-                for c, tile in zip(columns, self._kept[index], strict=True)
-            ]
-            results.append(summation.of(jobs, len(rows)))
-        return torch.cat(results) if results else alpha.new_zeros(0, alpha.shape[1])
+    def times(self, alpha: Tensor, columns: slice | None = None) -> Tensor:
+        """K(held-out points, columns) @ alpha[columns], (n_val, l); all columns by default."""
+        columns = slice(0, len(self.points)) if columns is None else columns
+        if self.kept_bytes and not self._kept:
+            self._kept = [alpha.new_empty(len(self.points), len(rows)) for rows in self._rows]
+        read = bool(self._kept) and columns.stop <= self._known
+        # Cut alike whether read or evaluated, so that the sums round alike.
+        cut = pieces(columns.start, columns.stop, self._width)
+        results = []
+        for i, rows in enumerate(self._rows):
+            jobs: list[Job] = []
+            for c in cut:
+                memory = self._kept[i][c] if self._kept else None
+                evaluated = _evaluated(self.kernel, self.points[c], rows, memory)
+                jobs.append(_times(_constant(memory) if read else evaluated, alpha[c]))
+            results.append(self._summation.of(jobs, len(rows)))
+        if self._kept and columns.start <= self._known:
+            self._known = max(self._known, columns.stop)
+        return torch.cat(results)
 
 
 def panels(n: int, s: int, m: int, panel_rows: int) -> list[Panel]:

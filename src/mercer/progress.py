@@ -10,33 +10,32 @@ from mercer.training import Epoch
 
 # Redrawing more often than this only flickers.
 REDRAW_SECONDS = 0.1
+# What takes less than this is over before anybody wonders.
+PATIENCE_SECONDS = 2.0
 CLEAR = "\r\x1b[K"
+BAR = 24
 
 
 class ConsoleProgress:
-    """Callbacks for `training.train` that write to a stream (standard error by default)."""
+    """Writes to a stream (standard error by default); where that is no terminal, epochs only."""
 
-    def __init__(self, max_epochs: int, stream: TextIO | None = None) -> None:
-        self.max_epochs = max_epochs
+    def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
         self._drawn = 0.0
-        self._epoch_start = time.perf_counter()
+        self._start = time.perf_counter()
+
+    def on_stage(self, text: str) -> None:
+        """Something that has no steps to count."""
+        self._show(f"{text} …")
 
     def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
-        now = time.perf_counter()
         if batch == 1:
-            self._epoch_start = now
-        if not self.live or now - self._drawn < REDRAW_SECONDS:
-            return
-        self._drawn = now
-        left = (now - self._epoch_start) / batch * (n_batches - batch)
-        filled = 24 * batch // n_batches
-        self.stream.write(
-            f"{CLEAR}epoch {epoch}  [{'█' * filled}{'·' * (24 - filled)}] batch {batch}/{n_batches}  "
-            f"loss {loss:.4g}  {left:.0f} s left in this epoch"
-        )
-        self.stream.flush()
+            self._start = time.perf_counter()
+        if self._due():
+            left = self._left(batch, n_batches)
+            text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}  loss {loss:.4g}"
+            self._show(f"{text}  {left:.0f} s left in this epoch")
 
     def on_epoch(self, epoch: Epoch) -> None:
         parts = [f"epoch {epoch.number:>3}", f"train loss {epoch.train_loss:.4g}"]
@@ -48,3 +47,35 @@ class ConsoleProgress:
             parts.append(f"step halved {epoch.halvings} ×")
         self.stream.write((CLEAR if self.live else "") + "  ".join(parts) + "\n")
         self.stream.flush()
+
+    def on_rows(self, done: int, total: int) -> None:
+        """Rows predicted; nothing is shown for what is over soon."""
+        if time.perf_counter() - self._start > PATIENCE_SECONDS and self._due():
+            left = self._left(done, total)
+            self._show(f"predicting  {_bar(done, total)} {done:,}/{total:,} rows  {left:.0f} s left")
+        if done == total:
+            self.clear()
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        self._show("")
+
+    def _left(self, done: int, total: int) -> float:
+        return (time.perf_counter() - self._start) / done * (total - done)
+
+    def _due(self) -> bool:
+        now = time.perf_counter()
+        if not self.live or now - self._drawn < REDRAW_SECONDS:
+            return False
+        self._drawn = now
+        return True
+
+    def _show(self, text: str) -> None:
+        if self.live:
+            self.stream.write(CLEAR + text)
+            self.stream.flush()
+
+
+def _bar(done: int, total: int) -> str:
+    filled = BAR * done // total
+    return f"[{'█' * filled}{'·' * (BAR - filled)}]"

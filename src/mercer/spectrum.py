@@ -53,9 +53,7 @@ class NystromSpectrum:
         return self.V.shape[0]
 
 
-def nystrom_spectrum(
-    kernel: Kernel, x_r: Points, q_max: int, generator: torch.Generator | None = None
-) -> NystromSpectrum:
+def nystrom_spectrum(kernel: Kernel, x_r: Points, q_max: int) -> NystromSpectrum:
     """The leading `q_max` eigenpairs, fewer where rounding error hides the rest."""
     s = len(x_r)
     if s > 1 and not 1 <= q_max < s:
@@ -78,10 +76,10 @@ def nystrom_spectrum(
             "kernel function."
         )
     notes: tuple[str, ...] = ()
-    sigma, V = top_eigenpairs(K, q_max, generator)
+    sigma, V = top_eigenpairs(K, q_max)
     if not _usable(sigma, V):
         notes = ("the eigen-solver failed in single precision and was run again in double",)
-        sigma, V = top_eigenpairs(K.to("cpu", torch.float64), q_max, generator)
+        sigma, V = top_eigenpairs(K.to("cpu", torch.float64), q_max)
         if not _usable(sigma, V):
             raise ValueError(
                 "The kernel matrix of the subsample must have a positive largest eigenvalue. Got "
@@ -99,13 +97,14 @@ def _usable(sigma: Tensor, V: Tensor) -> bool:
     return bool(torch.isfinite(sigma).all() and torch.isfinite(V).all() and sigma[0] > 0)
 
 
-def top_eigenpairs(K: Tensor, q_max: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+def top_eigenpairs(K: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     """Leading eigenvalues (q_max,), decreasing, and eigenvectors (s, q_max) of a symmetric matrix."""
     s = len(K)
     width = q_max + max(OVERSAMPLING, int(OVERSAMPLING_SHARE * q_max))
     if s <= SMALL_MATRIX or width > FULL_DECOMPOSITION_SHARE * s:
         sigma, V = torch.linalg.eigh(K)
         return sigma.flip(0)[:q_max], V.flip(1)[:, :q_max]
+    generator = torch.Generator().manual_seed(0)  # a fit is to be the same each time
     Q = torch.randn(s, width, generator=generator, dtype=K.dtype).to(K.device)
     for _ in range(POWER_PASSES):
         Q, _ = torch.linalg.qr(K @ Q)  # (s, width)

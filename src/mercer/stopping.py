@@ -38,3 +38,10 @@ class EarlyStopping:
         stop = self._waited >= self.patience
         reason = f"held-out loss has not improved for {self._waited} epochs" if stop else ""
         return Verdict(best, stop, reason)
+
+    def state(self) -> dict[str, float]:
+        return {"best_loss": self.best_loss, "reference": self._reference, "waited": self._waited}
+
+    def restore(self, state: dict[str, float]) -> None:
+        self.best_loss, self._reference = state["best_loss"], state["reference"]
+        self._waited = int(state["waited"])

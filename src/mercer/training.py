@@ -4,7 +4,7 @@ The points are in one random order with the subsample first, and batches are con
 first epoch a batch needs only the kernel against the fixed block and the points already visited, since
 all other weights are still zero.
 
-The loop returns data.  Whoever wants to print or draw passes `on_batch` and `on_epoch`.
+The loop returns data.  Whoever wants to print or draw, keep or stop, passes a `Watcher`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ MOST_HALVINGS = 12
 # Epochs without a fall of a hundredth that show, at such a loss, that rounding error keeps it up.
 STALLED_EPOCHS = 5
 STALLED_TOLERANCE = 0.01
+# Looks at the held-out points within the first epoch: noisy data can be overfitted before it ends.
+FIRST_EPOCH_CHECKS = 8
 
 
 class DivergenceError(ArithmeticError):
@@ -108,6 +111,247 @@ class Limits:
     tolerance: float
 
 
+class Watcher:
+    """Looks on while training runs.  Every method may be left out."""
+
+    def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
+        """After each batch; batches count from 1."""
+
+    def on_panel(self, training: Training) -> str | None:
+        """Where training may be ended or its state kept; a text ends it and says why."""
+
+    def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
+        """After each epoch; a text ends training and says why."""
+
+
+class Training:
+    """A run: solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0 or `start_from`.
+
+    `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.  `triangular` says that a step
+    changes only the weights of its batch and of the fixed block, so that points not yet visited have the
+    weights they started from.
+    """
+
+    def __init__(
+        self,
+        products: TrainingProducts,
+        levelled: Preconditioner,
+        plan: Plan,
+        y: Tensor,
+        limits: Limits,
+        validation: Validation | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        start_from: Tensor | None = None,
+        triangular: bool = True,
+    ) -> None:
+        self.products = products
+        self.levelled = levelled
+        self.plan = plan
+        self.y = y
+        self.limits = limits
+        self.validation = validation
+        self.sample_weight = sample_weight
+        self.triangular = triangular
+        self.alpha = by_output(torch.zeros_like(y) if start_from is None else start_from)  # (n, l)
+        # Rows that have weights from the start.
+        rows = self.alpha.any(1).nonzero()
+        self.weighted = int(rows.max()) + 1 if len(rows) else 0
+        self.safe = y.new_ones(len(y), 1)  # (n, 1)  of iteration.py, each set at the point's first visit
+        self.gamma = 2 * plan.step_size / plan.batch_size
+        self.nothing = float(y.square().mean())  # the loss of predicting nothing
+        self.stopping = EarlyStopping(limits.patience, limits.tolerance)
+        self.stalling = EarlyStopping(STALLED_EPOCHS, STALLED_TOLERANCE)
+        # A loss is measured before its step, so weights are known to be good only once an epoch has
+        # started from them and ended well.
+        self.good = self.alpha.clone()  # where the last good epoch began
+        self.started = self.alpha.clone()  # where this one did
+        self.best: Tensor | None = None  # of the lowest held-out loss
+        self.best_predictions: Tensor | None = None
+        self.best_train_loss = math.inf
+        self.epochs: list[Epoch] = []
+        self.halvings = 0  # in this epoch
+        self.number = 1  # of this epoch
+        self.panel = 0  # the next of this epoch
+        self.total = 0.0  # loss of this epoch so far
+        self.seconds = 0.0  # that this epoch took before the run was resumed
+        # K[held-out, visited] @ alpha beyond the fixed block, in the first epoch
+        self.settled: Tensor | None = None if validation is None else torch.zeros_like(validation.y)
+
+    def run(self, watcher: Watcher | None = None) -> Outcome:
+        with small_operations(self.y.device):
+            return self._run(Watcher() if watcher is None else watcher)
+
+    def _run(self, watcher: Watcher) -> Outcome:
+        limits = self.limits
+        converged, reason = False, f"all {limits.max_epochs} epochs are done"
+        self._clock = time.perf_counter() - self.seconds
+        while self.number <= limits.max_epochs:
+            ended, diverged = self._epoch(watcher)
+            if ended is not None:
+                reason = ended
+                break
+            # The last steps of an epoch have no later loss to show what they did.
+            diverged = diverged or not bool(torch.isfinite(self.alpha).all())
+            most = max(DIVERGED_EPOCH * self.best_train_loss, ROUNDING_SHARE * self.nothing)
+            if diverged or self.total > most:
+                self._start_again()
+                continue
+            verdict = self._end_epoch()
+            ended = watcher.on_epoch(self.epochs[-1], self)
+            if verdict:
+                converged, reason = True, verdict
+                break
+            if ended is not None:
+                reason = ended
+                break
+        kept = self.alpha if self.best is None else self.best
+        return Outcome(kept, History(tuple(self.epochs)), converged, reason, self.best_predictions)
+
+    def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
+        """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
+        products, plan, y, n = self.products, self.plan, self.y, len(self.y)
+        n_batches = sum(len(panel.batches) for panel in products.panels)
+        done = sum(len(panel.batches) for panel in products.panels[: self.panel])
+        total = y.new_full((), self.total)  # stays on the device
+        for index in range(self.panel, len(products.panels)):
+            panel = products.panels[index]
+            first_visit = self.triangular and self.number == 1
+            seen = max(panel.stop, self.weighted) if first_visit else n
+            rows = products.rows(index, self.alpha, seen)
+            if self.number == 1:
+                k_diag = products.kernel.diagonal(products.points[panel.rows])  # (R,)
+                safe = safe_weights(self.levelled, k_diag, rows.Z, plan.beta, plan.ridge)
+                self.safe[panel.rows] = safe
+            descent = PanelDescent(panel, rows, self.levelled, self.alpha, plan.ridge)
+            for batch in panel.batches:
+                weight = None if self.sample_weight is None else self.sample_weight[batch]
+                g = descent.residual(batch, y[batch], weight)  # (m, l)
+                batch_loss = g.square().mean()
+                descent.step(batch, g.mul_(self.safe[batch]), self.gamma)
+                total += batch_loss * (len(g) / n)
+                loss = float(batch_loss)
+                if not loss <= DIVERGED_BATCH * self.nothing:
+                    return None, True
+                done += 1
+                watcher.on_batch(self.number, done, n_batches, loss)
+            descent.finish()
+            self.panel = index + 1
+            self.total = float(total)
+            self._look_at_held_out(index)
+            self.seconds = time.perf_counter() - self._clock
+            ended = watcher.on_panel(self)
+            if ended is not None and self.panel < len(products.panels):
+                return ended, False
+        return None, False
+
+    def _look_at_held_out(self, index: int) -> None:
+        """In the first epoch, keep the weights with the lowest held-out loss along the way."""
+        if self.number > 1 or self.validation is None or self.weighted or not self.triangular:
+            return
+        assert self.settled is not None
+        panels, s = self.products.panels, self.products.s
+        if panels[index].start >= s:
+            self.settled += self.validation.products.times(self.alpha, panels[index].rows)
+        if index + 1 == len(panels) or (index + 1) % max(1, len(panels) // FIRST_EPOCH_CHECKS):
+            return
+        predictions = self._first_epoch_predictions()
+        loss = float((predictions - self.validation.y).square().mean())
+        if loss < self.stopping.best_loss:
+            self.stopping.best_loss = loss
+            self.best, self.best_predictions = self.alpha.clone(), predictions
+
+    def _first_epoch_predictions(self) -> Tensor:
+        assert self.validation is not None
+        assert self.settled is not None
+        if not self.products.s:
+            return self.settled.clone()
+        return self.settled + self.validation.products.times(self.alpha, slice(0, self.products.s))
+
+    def _start_again(self) -> None:
+        """Halve the step and go back to weights that are known to be good."""
+        if self.halvings + sum(epoch.halvings for epoch in self.epochs) >= MOST_HALVINGS:
+            raise DivergenceError(_causes(self.plan, self.gamma))
+        self.gamma /= 2
+        self.alpha.copy_(self.good)
+        self.started.copy_(self.good)
+        if self.epochs:
+            self.halvings += self.epochs.pop().halvings
+            self.number -= 1
+        self.halvings += 1
+        self._begin()
+        if self.number == 1:  # what was seen of the held-out points led nowhere
+            self.best = self.best_predictions = None
+            self.stopping = EarlyStopping(self.limits.patience, self.limits.tolerance)
+
+    def _begin(self) -> None:
+        self.panel, self.total = 0, 0.0
+        if self.settled is not None:
+            self.settled.zero_()
+
+    def _end_epoch(self) -> str:
+        """Note the epoch, keep its weights if they are the best; why training is done, if it is."""
+        validation, train_loss = self.validation, self.total
+        val_loss, val_score, reason = None, None, ""
+        if validation is not None:
+            incremental = self.number == 1 and self.triangular and not self.weighted
+            predictions = (
+                self._first_epoch_predictions() if incremental else validation.products.times(self.alpha)
+            )
+            val_loss = float((predictions - validation.y).square().mean())
+            val_score = validation.score(predictions)
+            verdict = self.stopping.update(val_loss)
+            reason = verdict.reason
+            if verdict.best:
+                self.best, self.best_predictions = self.alpha.clone(), predictions
+        now = time.perf_counter()
+        eta = self.gamma * self.plan.batch_size / 2
+        seconds = now - self._clock
+        self.epochs.append(
+            Epoch(self.number, train_loss, val_loss, val_score, seconds, eta, self.halvings)
+        )
+        self._clock, self.seconds, self.halvings = now, 0.0, 0
+        self.best_train_loss = min(self.best_train_loss, train_loss)
+        self.good.copy_(self.started)
+        self.started.copy_(self.alpha)
+        self.number += 1
+        self._begin()
+        if reason:
+            return reason
+        if train_loss <= self.limits.tol * self.nothing:
+            return "the training points are interpolated to the tolerance"
+        if self.stalling.update(train_loss).stop and train_loss <= ROUNDING_SHARE * self.nothing:
+            return f"the training loss has reached the limit of {self.plan.precision}"
+        return ""
+
+    # What a run that is interrupted needs in order to go on as if it had not been.
+    _TENSORS = ("alpha", "safe", "good", "started", "best", "best_predictions", "settled")
+    _NUMBERS = ("gamma", "best_train_loss", "halvings", "number", "panel", "total", "seconds")
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain data that `restore` takes; to be taken between panels."""
+        tensors = {name: getattr(self, name) for name in self._TENSORS}
+        data: dict[str, Any] = {name: getattr(self, name) for name in self._NUMBERS}
+        data["stopping"], data["stalling"] = self.stopping.state(), self.stalling.state()
+        data["epochs"] = [asdict(epoch) for epoch in self.epochs]
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}, data
+
+    def restore(self, tensors: dict[str, Tensor], data: dict[str, Any]) -> None:
+        for name in self._TENSORS:
+            tensor = tensors.get(name)
+            if tensor is not None:
+                tensor = tensor.to(self.y.device, self.y.dtype)
+                two = tensor.shape == self.alpha.shape
+                setattr(self, name, by_output(tensor) if two else tensor.clone())
+        for name in self._NUMBERS:
+            setattr(self, name, data[name])
+        self.stopping.restore(data["stopping"])
+        self.stalling.restore(data["stalling"])
+        self.epochs = [Epoch(**epoch) for epoch in data["epochs"]]
+        visited = self.panel if self.number == 1 else len(self.products.panels)
+        self.products.refill(visited)
+
+
 def train(
     products: TrainingProducts,
     levelled: Preconditioner,
@@ -118,125 +362,13 @@ def train(
     *,
     start_from: Tensor | None = None,
     triangular: bool = True,
-    on_batch: Callable[[int, int, int, float], None] | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    watcher: Watcher | None = None,
 ) -> Outcome:
-    """Solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0 or `start_from`.
-
-    `triangular` says that a step changes only the weights of its batch and of the fixed block, so that
-    points not yet visited have the weights they started from.  `on_batch` gets the epoch, the batch, the
-    number of batches and the batch's loss.
-    """
-    with small_operations(y.device):
-        return _train(
-            products, levelled, plan, y, limits, validation, start_from, triangular, on_batch, on_epoch
-        )
-
-
-def _train(
-    products: TrainingProducts,
-    levelled: Preconditioner,
-    plan: Plan,
-    y: Tensor,
-    limits: Limits,
-    validation: Validation | None,
-    start_from: Tensor | None,
-    triangular: bool,
-    on_batch: Callable[[int, int, int, float], None] | None,
-    on_epoch: Callable[[Epoch], None] | None,
-) -> Outcome:
-    n = len(y)
-    kernel, points = products.kernel, products.points
-    n_batches = sum(len(panel.batches) for panel in products.panels)
-    alpha = by_output(torch.zeros_like(y) if start_from is None else start_from)  # (n, l)
-    weighted = int(alpha.any(1).nonzero().max()) + 1 if bool(alpha.any()) else 0  # rows not all zero
-    weights = y.new_ones(n, 1)  # (n, 1)  of iteration.py, each set at the point's first visit
-    gamma = 2 * plan.step_size / plan.batch_size
-    nothing = float(y.square().mean())  # the loss of predicting nothing
-    stopping = EarlyStopping(limits.patience, limits.tolerance)
-    stalling = EarlyStopping(STALLED_EPOCHS, STALLED_TOLERANCE)
-    # A loss is measured before its step, so weights are known to be good only once an epoch has
-    # started from them and ended well.
-    good, started = alpha.clone(), alpha.clone()  # where the last good epoch began; where this one did
-    best, best_predictions = alpha, None
-    best_train_loss = math.inf
-    epochs: list[Epoch] = []
-    halvings = 0
-    converged, reason = False, f"all {limits.max_epochs} epochs are done"
-
-    number = 1
-    start = time.perf_counter()
-    while number <= limits.max_epochs:
-        total = y.new_zeros(())  # stays on the device
-        diverged = False
-        done = 0
-        for index, panel in enumerate(products.panels):
-            seen = max(panel.stop, weighted) if triangular and number == 1 else n
-            rows = products.rows(index, alpha, seen)
-            if number == 1:
-                k_diag = kernel.diagonal(points[panel.rows])  # (R,)
-                weights[panel.rows] = safe_weights(levelled, k_diag, rows.Z, plan.beta, plan.ridge)
-            descent = PanelDescent(panel, rows, levelled, alpha, plan.ridge)
-            for batch in panel.batches:
-                g = descent.residual(batch, y[batch])  # (m, l)
-                batch_loss = g.square().mean()
-                descent.step(batch, g.mul_(weights[batch]), gamma)
-                total += batch_loss * (len(g) / n)
-                loss = float(batch_loss)
-                diverged = not loss <= DIVERGED_BATCH * nothing
-                done += 1
-                if diverged:
-                    break
-                if on_batch is not None:
-                    on_batch(number, done, n_batches, loss)
-            if diverged:
-                break
-            descent.finish()
-        train_loss = float(total)
-        # The last steps of an epoch have no later loss to show what they did.
-        diverged = diverged or not bool(torch.isfinite(alpha).all())
-        if diverged or train_loss > max(DIVERGED_EPOCH * best_train_loss, ROUNDING_SHARE * nothing):
-            if halvings + sum(epoch.halvings for epoch in epochs) >= MOST_HALVINGS:
-                raise DivergenceError(_causes(plan, gamma))
-            gamma /= 2
-            alpha.copy_(good)
-            started.copy_(good)
-            if epochs:
-                halvings += epochs.pop().halvings
-                number -= 1
-            halvings += 1
-            continue
-
-        val_loss, val_score, predictions = None, None, None
-        verdict = None
-        if validation is not None:
-            predictions = validation.products.times(alpha)  # (n_val, l)
-            val_loss = float((predictions - validation.y).square().mean())
-            val_score = validation.score(predictions)
-            verdict = stopping.update(val_loss)
-        now = time.perf_counter()
-        eta = gamma * plan.batch_size / 2
-        epochs.append(Epoch(number, train_loss, val_loss, val_score, now - start, eta, halvings))
-        if on_epoch is not None:
-            on_epoch(epochs[-1])
-        start, halvings = now, 0
-        best_train_loss = min(best_train_loss, train_loss)
-        good.copy_(started)
-        started.copy_(alpha)
-        if verdict is not None and verdict.best:
-            best, best_predictions = alpha.clone(), predictions
-        if verdict is not None and verdict.stop:
-            converged, reason = True, verdict.reason
-            break
-        if train_loss <= limits.tol * nothing:
-            converged, reason = True, "the training points are interpolated to the tolerance"
-            break
-        if stalling.update(train_loss).stop and train_loss <= ROUNDING_SHARE * nothing:
-            converged, reason = True, f"the training loss has reached the limit of {plan.precision}"
-            break
-        number += 1
-    kept = best if validation is not None else alpha
-    return Outcome(kept, History(tuple(epochs)), converged, reason, best_predictions)
+    """A run from beginning to end; see `Training`."""
+    training = Training(
+        products, levelled, plan, y, limits, validation, start_from=start_from, triangular=triangular
+    )
+    return training.run(watcher)
 
 
 def _causes(plan: Plan, gamma: float) -> str:

@@ -1,0 +1,218 @@
+"""From arrays to a trained machine: preparation, selection, plan, training, in this order."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mercer.adaptive import LevelledKernel, Requests, adapt
+from mercer.kernels import KERNELS, Kernel, as_kernel, in_units
+from mercer.machine import KernelMachine
+from mercer.plan import Plan
+from mercer.preparation import Preparation, fit_preparation, projected
+from mercer.products import HeldOutProducts, TrainingProducts
+from mercer.resource import Resource, measure_resource, with_memory
+from mercer.selection import CANDIDATES, FINE_POINTS, Selection, select
+from mercer.training import Limits, Training, Validation
+
+Array = NDArray[Any]
+KernelLike = str | Kernel | Callable[[Tensor, Tensor], Tensor]
+# Standard deviations of features within this factor of one another are on one scale.
+ONE_SCALE = 2.0
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for; None and "auto" where the method chooses."""
+
+    kernel: KernelLike
+    bandwidth: float | None
+    ridge: float | None
+    scale: bool | Literal["auto"]
+    n_features: int | Literal["auto"] | None
+    requests: Requests
+    limits: Limits
+    dtype: torch.dtype
+    device: torch.device
+    resource: Resource | None
+    memory: float | None  # bytes
+
+
+@dataclass(frozen=True)
+class Data:
+    """Arrays in the order of the user's rows; `rows` are those to train on, in training order."""
+
+    X: Array  # (N, d)
+    Y: Array  # (N, l)  encoded targets
+    rows: Array  # (n,)
+    X_val: Array | None = None
+    Y_val: Array | None = None
+    sample_weight: Array | None = None  # (N,)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that training needs, ready on the device."""
+
+    kernel: Kernel  # as the user knows it
+    machine: KernelMachine  # untrained
+    levelled: LevelledKernel
+    plan: Plan
+    y: Tensor  # (n, l)  centred
+    selection: Selection | None
+
+
+def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambda text: None) -> Problem:
+    """Prepare the data, choose what is to be chosen, and make the plan."""
+    measured = settings.resource or measure_resource(settings.device, settings.dtype)
+    resource = with_memory(measured, settings.memory)
+    like = torch.zeros((), dtype=settings.dtype, device=settings.device)
+    on_stage("choosing kernel, bandwidth and ridge")
+    preparation, given, ridge, selection = _choose(data, settings, resource)
+    on_stage("preparing the data")
+    points = preparation.points(data.X, data.rows, like, known=True)
+    if preparation.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
+        without = replace(resource, integer_gain=0.0)
+        preparation, given, ridge, selection = _choose(data, settings, without)
+        points = preparation.points(data.X, data.rows, like, known=True)
+    kernel = given if preparation.grid is None else in_units(given, preparation.grid.scale)
+    y = torch.from_numpy(data.Y[data.rows]).to(like)  # (n, l)
+    offset = y.mean(0)  # (l,)
+    if data.sample_weight is not None:
+        w = torch.from_numpy(data.sample_weight[data.rows]).to(like)[:, None]  # (n, 1)
+        offset = (w * y).sum(0) / w.sum()
+        ridge /= float(w.max())  # in units of the largest weight, as training takes them
+    y -= offset
+    on_stage("estimating the spectrum")
+    n_held_out = 0 if data.X_val is None else len(data.X_val)
+    requests = settings.requests
+    if requests.batch_size is not None:
+        requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
+    plan, levelled = adapt(kernel, points, y.shape[1], resource, ridge, requests, n_held_out)
+    plan = replace(plan, kernel=str(given), preparation=preparation.describe())
+    machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
+    return Problem(given, machine, levelled, plan, y, selection)
+
+
+def training(
+    problem: Problem,
+    data: Data,
+    settings: Settings,
+    score: Callable[[Tensor], float],
+    start_from: Tensor | None = None,
+) -> Training:
+    """A run on the problem, not yet begun; `score` is that of held-out decisions, (n_val, l)."""
+    machine, plan, y = problem.machine, problem.plan, problem.y
+    budget = plan.kept_memory
+    validation = None
+    if data.X_val is not None and data.Y_val is not None:
+        held_out = machine.points(data.X_val)
+        products = HeldOutProducts(machine.kernel, held_out, machine.centres, y.shape[1], budget)
+        budget -= products.kept_bytes
+        targets = torch.from_numpy(data.Y_val).to(y) - machine.offset
+        validation = Validation(products, targets, lambda f: score(f + machine.offset))
+    weight = None
+    if data.sample_weight is not None:
+        weight = torch.from_numpy(data.sample_weight[data.rows]).to(y)[:, None]  # (n, 1)
+        weight /= weight.max()  # at most one, so that no step is too large
+    V = problem.levelled.V
+    return Training(
+        TrainingProducts(machine.kernel, machine.centres, V, plan.batch_size, y.shape[1], budget),
+        problem.levelled,
+        plan,
+        y,
+        settings.limits,
+        validation,
+        sample_weight=weight,
+        start_from=start_from,
+    )
+
+
+def _choose(
+    data: Data, settings: Settings, resource: Resource
+) -> tuple[Preparation, Kernel, float, Selection | None]:
+    """The preparation, the kernel and the ridge."""
+    by_name = isinstance(settings.kernel, str)
+    fixed = None if by_name else as_kernel(settings.kernel, 1.0)
+    invariant = fixed.translation_invariant if fixed is not None else _invariant(str(settings.kernel))
+    # A bandwidth given by hand is in the units of the data.
+    may_scale = by_name and settings.bandwidth is None and invariant
+    standardise = settings.scale is True
+    float32 = settings.dtype == torch.float32
+    plain, deviations = fit_preparation(
+        data.X,
+        data.rows,
+        translation_invariant=invariant,
+        as_bytes=float32
+        and resource.integer_gain > 1
+        and not standardise
+        and settings.n_features is None,
+    )
+    scaled = (
+        plain if deviations is None else replace(plain, scale=np.where(deviations > 0, deviations, 1))
+    )
+    mixed = deviations is not None and deviations.max() > ONE_SCALE * deviations[deviations > 0].min(
+        initial=np.inf
+    )
+    variants = {standardise: scaled if standardise else plain}
+    if settings.scale == "auto" and may_scale and mixed:
+        variants = {False: plain, True: scaled}
+
+    chooses_kernel = by_name and (settings.bandwidth is None or settings.kernel == "auto")
+    needs_search = settings.ridge is None or chooses_kernel
+    selection = None
+    if needs_search:
+        sample = data.rows[:FINE_POINTS]
+        features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
+        names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)
+        makers: dict[str, Callable[[float], Kernel]] = (
+            {fixed.name: lambda width: fixed}
+            if fixed is not None
+            else {name: lambda width, name=name: as_kernel(name, width) for name in names}  # type: ignore[misc]
+        )
+        width = settings.bandwidth if by_name else 1.0
+        Y = torch.from_numpy(data.Y[sample])
+        rounding = torch.finfo(settings.dtype).eps * math.sqrt(len(data.rows))
+        selection = select(features, Y, makers, width, settings.ridge, rounding)
+    chosen = variants[selection.best.scaled if selection else standardise]
+    if settings.n_features is not None:
+        chosen = projected(chosen, data.X, data.rows, settings.n_features)
+    if fixed is not None:
+        kernel = fixed
+    elif selection is not None:
+        kernel = as_kernel(selection.best.kernel, selection.best.bandwidth)
+    else:
+        assert settings.bandwidth is not None
+        kernel = as_kernel(settings.kernel, settings.bandwidth)
+    ridge = settings.ridge if settings.ridge is not None else selection.best.ridge if selection else 0.0
+    return chosen, kernel, ridge, selection
+
+
+def _invariant(name: str) -> bool:
+    return name == "auto" or name not in KERNELS or KERNELS[name].translation_invariant
+
+
+def parse_memory(memory: float | str) -> float | None:
+    """Bytes from a number or a text such as "4GB"; None for "auto".
+
+    >>> parse_memory("1.5 GB") == 1.5 * 1024**3
+    True
+    """
+    if memory == "auto":
+        return None
+    if isinstance(memory, str):
+        found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", memory, re.IGNORECASE)
+        try:
+            return float(found[1]) * UNITS[found[2].upper()] if found else float("nan")
+        except ValueError:
+            return float("nan")
+    return float(memory)

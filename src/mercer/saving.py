@@ -1,0 +1,141 @@
+"""Files: tensors as safetensors, all else as JSON in their header.  Nothing in a file is ever run.
+
+A file is written beside its place and moved there when it is whole, so that a crash leaves the old one.
+It carries a checksum of its contents, a version, and what it is: a model or a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from mercer.adaptive import LevelledKernel
+from mercer.eightbit import Grid
+from mercer.kernels import Custom, Points, byte_points, kernel_from_dict
+from mercer.machine import KernelMachine
+from mercer.preparation import Preparation
+
+FORMAT = "mercer"
+VERSION = 1
+_PREPARATION_ARRAYS = ("columns", "constants", "shift", "scale", "projection")
+
+
+def write_file(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], data: Any) -> None:
+    """Write a file whole or not at all."""
+    path = Path(path)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(data)
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "kind": kind,
+        "data": text,
+        "checksum": _checksum(tensors, text),
+    }
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(to_bytes(tensors, header))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
+    """The tensors and data of a file of this kind; refuses anything else."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise ValueError(f"{_is_not(path, kind)} a safetensors file of another program.")
+            if not header.get("version", "").isdigit() or int(header["version"]) > VERSION:
+                raise ValueError(
+                    f"{_is_not(path, kind)} one of version {header.get('version')}, and this Mercer "
+                    f"reads versions up to {VERSION}: install a newer one."
+                )
+            if header.get("kind") != kind:
+                raise ValueError(f"{_is_not(path, kind)} a Mercer {header.get('kind')} instead.")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{_is_not(path, kind)} something that is cut short, damaged or of another format ({error})."
+        ) from error
+    if _checksum(tensors, header.get("data", "")) != header.get("checksum"):
+        raise ValueError(
+            f"{_is_not(path, kind)} one whose contents have been changed: its checksum is off."
+        )
+    return tensors, json.loads(header["data"])
+
+
+def _is_not(path: str | os.PathLike[str], kind: str) -> str:
+    return f"{os.fspath(path)!r} must be a whole Mercer {kind}. Got"
+
+
+def _checksum(tensors: dict[str, Tensor], text: str) -> str:
+    digest = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A machine as tensors and plain data; `machine_from` is the inverse."""
+    if isinstance(machine.kernel, Custom):
+        raise ValueError(
+            "The kernel of a model to be saved must be one of Mercer's. Got a function of your own, "
+            "which a file without code cannot hold: use pickle, or save `dual_coef_` and the data."
+        )
+    preparation = machine.preparation
+    tensors = {
+        f"preparation.{name}": torch.from_numpy(np.asarray(getattr(preparation, name)))
+        for name in _PREPARATION_ARRAYS
+        if getattr(preparation, name) is not None
+    }
+    tensors |= {"centres": machine.centres.x, "alpha": machine.alpha, "offset": machine.offset}
+    data = {
+        "kernel": machine.kernel.to_dict(),
+        "n_features": preparation.n_features,
+        "lossless": preparation.lossless,
+        "grid": None if preparation.grid is None else asdict(preparation.grid),
+    }
+    return tensors, data
+
+
+def machine_from(tensors: dict[str, Tensor], data: dict[str, Any]) -> KernelMachine:
+    kernel = kernel_from_dict(data["kernel"])
+    x, alpha = tensors["centres"], tensors["alpha"]
+    centres: Points = byte_points(x, alpha.dtype) if x.dtype == torch.int8 else kernel.points(x)
+    return KernelMachine(kernel, preparation_from(tensors, data), centres, alpha, tensors["offset"])
+
+
+def preparation_from(tensors: dict[str, Tensor], data: dict[str, Any]) -> Preparation:
+    arrays: dict[str, Any] = {
+        name: tensors[f"preparation.{name}"].numpy() if f"preparation.{name}" in tensors else None
+        for name in _PREPARATION_ARRAYS
+    }
+    grid = None if data["grid"] is None else Grid(**data["grid"])
+    return Preparation(n_features=data["n_features"], lossless=data["lossless"], grid=grid, **arrays)
+
+
+def levelled_parts(levelled: LevelledKernel) -> dict[str, Tensor]:
+    return {"levelled.V": levelled.V, "levelled.D": levelled.D}
+
+
+def levelled_from(tensors: dict[str, Tensor], like: Tensor) -> LevelledKernel:
+    return LevelledKernel(tensors["levelled.V"].to(like), tensors["levelled.D"].to(like))

@@ -1,0 +1,351 @@
+"""Saving, checkpoints, warm starts, weights, callbacks, interrupts."""
+
+from __future__ import annotations
+
+import csv
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+
+import mercer
+from mercer import Callback, CSVLog, KernelClassifier, KernelRegressor, TimeLimit
+from mercer.saving import read_file, write_file
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X, np.array([f"digit {label}" for label in y])
+
+
+def wave(rng, n=900):
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
+
+
+# Files
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_saved_classifier_predicts_bit_for_bit_the_same(tmp_path, digits, precision):
+    X, y = digits
+    model = KernelClassifier(random_state=0, precision=precision, max_epochs=3).fit(X, y)
+    model.save(tmp_path / "model.mercer")
+    again = mercer.load(tmp_path / "model.mercer")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.dual_coef_, model.dual_coef_)
+    assert again.classes_.tolist() == model.classes_.tolist()
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.plan_ == model.plan_
+    assert again.history_ == model.history_
+    assert again.selection_ == model.selection_
+    assert again.get_params()["precision"] == precision
+
+
+def test_a_saved_regressor_keeps_bytes_scale_and_names(tmp_path, rng):
+    pd = pytest.importorskip("pandas")
+    pixels = rng.integers(0, 256, size=(300, 80)).astype(np.float32)
+    model = KernelRegressor("gaussian", bandwidth=900.0, random_state=0).fit(pixels, pixels[:, :2])
+    model.save(tmp_path / "a.mercer")
+    again = mercer.load(tmp_path / "a.mercer")
+    assert again.machine_.centres.x.dtype == torch.int8
+    assert (tmp_path / "a.mercer").stat().st_size < 2 * pixels.size
+    np.testing.assert_array_equal(again.predict(pixels + 0.5), model.predict(pixels + 0.5))
+    frame = pd.DataFrame(rng.normal(size=(100, 2)) * [1, 1000], columns=["x", "y"])
+    model = KernelRegressor(random_state=0).fit(frame, frame["x"])
+    model.save(tmp_path / "b.mercer")
+    again = mercer.load(tmp_path / "b.mercer")
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert list(again.feature_names_in_) == ["x", "y"]
+
+
+def test_damaged_foreign_newer_and_changed_files_are_refused(tmp_path):
+    model = KernelClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+    path = tmp_path / "model.mercer"
+    model.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cut short, damaged or of another format"):
+        mercer.load(path)
+    path.write_bytes(b"PK\x03\x04 something else entirely")
+    with pytest.raises(ValueError, match="cut short, damaged or of another format"):
+        mercer.load(path)
+    changed = bytearray(whole)
+    changed[-3] ^= 1
+    path.write_bytes(bytes(changed))
+    with pytest.raises(ValueError, match="checksum is off"):
+        mercer.load(path)
+    path.write_bytes(whole.replace(b'"version":"1"', b'"version":"9"'))
+    with pytest.raises(ValueError, match="install a newer one"):
+        mercer.load(path)
+    write_file(path, "checkpoint", {}, {})
+    with pytest.raises(ValueError, match="Got a Mercer checkpoint instead"):
+        mercer.load(path)
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, path)
+    with pytest.raises(ValueError, match="another program"):
+        mercer.load(path)
+    with pytest.raises(FileNotFoundError):
+        mercer.load(tmp_path / "nowhere.mercer")
+
+
+def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_file(path, "model", {"a": torch.ones(3)}, {"old": True})
+
+    def crash(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", crash)
+    with pytest.raises(OSError, match="disk full"):
+        write_file(path, "model", {"a": torch.zeros(3)}, {"old": False})
+    monkeypatch.undo()
+    assert read_file(path, "model")[1] == {"old": True}
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_function_of_ones_own_cannot_be_saved_and_that_is_said(tmp_path):
+    model = KernelRegressor(lambda a, b: torch.exp(-torch.cdist(a, b)), ridge=0.1, random_state=0)
+    model.fit(np.eye(5), np.arange(5.0))
+    with pytest.raises(ValueError, match="function of your own"):
+        model.save(tmp_path / "model.mercer")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_module_has_the_same_outputs(digits, rng):
+    X, y = digits
+    model = KernelClassifier(random_state=0, max_epochs=3).fit(X[:600], y[:600])
+    other = X[600:700].copy()
+    other[:, 0] = 3.0  # constant in training
+    module = model.to_torch()
+    decision = module(torch.from_numpy(other))
+    np.testing.assert_allclose(decision.numpy(), model.decision_function(other), atol=1e-5)
+    pixels = rng.integers(0, 256, size=(300, 80)).astype(np.float32)
+    model = KernelRegressor("gaussian", bandwidth=900.0, random_state=0).fit(pixels, pixels[:, 0])
+    found = model.to_torch()(torch.from_numpy(pixels))[:, 0]
+    np.testing.assert_allclose(found, model.predict(pixels), rtol=1e-4, atol=1e-2)
+
+
+# Checkpoints
+
+
+class Stop(Callback):
+    def __init__(self, after):
+        self.after = after
+
+    def on_epoch_end(self, run):
+        return "enough" if run.epoch.number >= self.after else None
+
+
+@pytest.mark.parametrize("memory", ["auto", 2e7])
+@pytest.mark.parametrize("panel", [2, 9, 16])
+def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
+    tmp_path, digits, monkeypatch, memory, panel
+):
+    monkeypatch.setattr("mercer.products.CPU_PANEL_ROWS", 200)
+    X, y = digits
+    path = tmp_path / "run"
+    parameters = {"random_state": 0, "max_epochs": 4, "memory": memory, "subsample_size": 300}
+    whole = KernelClassifier(**parameters).fit(X, y)
+
+    seen = []
+    real = mercer.estimators._Watch.on_panel
+
+    def interrupted(self, training):
+        seen.append(training.panel)
+        if len(seen) == panel:
+            self.interrupted = lambda: True
+        return real(self, training)
+
+    monkeypatch.setattr(mercer.estimators._Watch, "on_panel", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard"):
+        part = KernelClassifier(**parameters, checkpoint=path).fit(X, y)
+    assert part.n_iter_ < whole.n_iter_
+    assert part.score(X, y) > 0.5  # a usable model
+    resumed = KernelClassifier(**parameters).fit(X, y, resume=path)
+    np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
+    assert resumed.history_.column("train_loss") == whole.history_.column("train_loss")
+    assert resumed.logit_scale_ == whole.logit_scale_
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path, digits):
+    X, y = digits
+    path = tmp_path / "run"
+    KernelClassifier(random_state=0, checkpoint=path, checkpoint_minutes=0, max_epochs=1).fit(X, y)
+    with pytest.raises(ValueError, match="the data it was made with"):
+        KernelClassifier(random_state=0).fit(X[::-1], y[::-1], resume=path)
+
+
+SCRIPT = """
+import sys, warnings, numpy as np
+from mercer import KernelRegressor
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3000, 5)); y = np.sin(X[:, 0])
+print("ready", flush=True)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    model = KernelRegressor(
+        "laplacian", bandwidth=3.0, ridge=0.0, batch_size=4, n_components=1, max_epochs=10**6, tol=0.0,
+        early_stopping=False, random_state=0, verbose=1,
+    ).fit(X, y)
+print(any("interrupted" in str(w.message) for w in told), model.score(X, y) > 0.1, model.stop_reason_)
+"""
+
+
+def test_ctrl_c_ends_fit_with_a_usable_model():
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    line = process.stderr.readline()  # the first epoch is over
+    assert line.startswith("epoch   1")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out == "True True interrupted from the keyboard\n"
+
+
+def test_the_keyboard_is_given_back_and_other_threads_are_left_alone():
+    before = signal.getsignal(signal.SIGINT)
+    model = KernelRegressor(random_state=0)
+    thread = threading.Thread(target=model.fit, args=(np.eye(6), np.arange(6.0)))
+    thread.start()
+    thread.join()
+    assert model.n_iter_ >= 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# Warm starts and weights
+
+
+def test_a_warm_start_goes_on_from_the_last_weights(rng):
+    X, y = wave(rng)
+    settings = {"kernel": "laplacian", "bandwidth": 2.0, "ridge": 0.0, "early_stopping": False}
+    model = KernelRegressor(**settings, max_epochs=3, warm_start=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first = model.fit(X, y).history_[0].train_loss
+        last = model.history_[-1].train_loss
+        again = model.fit(X, y).history_[0].train_loss
+    assert again < last < first
+
+
+def test_a_warm_start_on_more_points_keeps_the_weights_of_the_old_ones(rng):
+    X, y = wave(rng, 1200)
+    settings = {"kernel": "laplacian", "bandwidth": 2.0, "ridge": 0.1, "early_stopping": False}
+    model = KernelRegressor(**settings, warm_start=True, random_state=0).fit(X[:1000], y[:1000])
+    warm = model.fit(X, y)
+    cold = KernelRegressor(**settings, random_state=0).fit(X, y)
+    assert warm.n_iter_ <= cold.n_iter_
+    assert warm.history_[0].train_loss < 0.5 * cold.history_[0].train_loss
+    np.testing.assert_allclose(warm.predict(X), cold.predict(X), atol=0.05)
+    with pytest.raises(ValueError, match="must begin with the 1200 rows"):
+        warm.fit(X[:10], y[:10])
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_sample_weights_solve_the_dense_weighted_problem(rng, scale):
+    X, y = wave(rng, 150)
+    w = scale * rng.uniform(0.1, 1, size=150)
+    w[:20] = 0
+    model = KernelRegressor(
+        "laplacian",
+        bandwidth=2.0,
+        ridge=0.2,
+        precision="float64",
+        tol=1e-22,
+        max_epochs=5000,
+        random_state=0,
+    ).fit(X, y, sample_weight=w)
+    kept = w > 0
+    K = oracles.laplacian(X[kept], X[kept], 2.0)
+    mean = np.average(y[kept], weights=w[kept])
+    alpha = np.linalg.solve(K + 0.2 * np.diag(1 / w[kept]), y[kept] - mean)
+    np.testing.assert_allclose(model.dual_coef_[kept, 0], alpha, atol=1e-6)
+    assert (model.dual_coef_[~kept] == 0).all()
+
+
+def test_class_weights_move_the_boundary_to_the_lighter_class(rng):
+    X = np.concatenate([rng.normal(size=(950, 2)), rng.normal(size=(50, 2)) + 1])
+    y = np.repeat([0, 1], [950, 50])
+    plain = KernelClassifier(random_state=0).fit(X, y)
+    balanced = KernelClassifier(class_weight="balanced", random_state=0).fit(X, y)
+    assert (balanced.predict(X) == 1).sum() > 2 * (plain.predict(X) == 1).sum()
+
+
+@pytest.mark.parametrize("weight", [[-1, 1, 1], [0, 0, 0]])
+def test_wrong_weights_are_refused(weight):
+    with pytest.raises(ValueError, match=r"[Ss]ample.weight"):
+        KernelRegressor().fit(np.eye(3), [1.0, 2.0, 3.0], sample_weight=weight)
+
+
+# Callbacks
+
+
+def test_callbacks_see_the_live_model_and_can_stop_it(digits, tmp_path):
+    X, y = digits
+    seen = []
+
+    class Look(Callback):
+        def on_epoch_end(self, run):
+            seen.append((run.epoch.number, run.model.score(X, y), len(run.history)))
+
+        def on_fit_end(self, run):
+            seen.append(run.model)
+
+    log = CSVLog(tmp_path / "log.csv")
+    model = KernelClassifier(random_state=0, callbacks=[Look(), Stop(2), log]).fit(X, y)
+    assert model.stop_reason_ == "enough"
+    assert [entry[0] for entry in seen[:-1]] == [1, 2]
+    assert all(entry[1] > 0.9 for entry in seen[:-1])
+    assert seen[-1] is model
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["train_loss"]) for row in rows] == model.history_.column("train_loss")
+    pickle.loads(pickle.dumps(model))  # open files and the like do not stand in the way
+
+
+def test_a_time_limit_ends_training(digits):
+    model = KernelClassifier(random_state=0, callbacks=[TimeLimit(0.0)]).fit(*digits)
+    assert model.n_iter_ == 1
+    assert "time limit" in model.stop_reason_
+
+
+def test_tensorboard_is_asked_for_by_name_where_it_is_missing(tmp_path):
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match="pip install tensorboard"):
+            mercer.TensorBoardLog(tmp_path)
+        return
+    model = KernelRegressor(random_state=0, callbacks=[mercer.TensorBoardLog(tmp_path)])
+    model.fit(np.eye(5), np.arange(5.0))
+    assert any("tfevents" in name for name in os.listdir(tmp_path))
+
+
+# Early stopping within the first epoch
+
+
+def test_data_that_overfits_within_an_epoch_is_caught(rng):
+    X = rng.normal(size=(6000, 2))
+    y = rng.normal(size=6000)
+    model = KernelRegressor(
+        "laplacian", bandwidth=0.3, ridge=0.0, subsample_size=200, batch_size=20, random_state=0
+    ).fit(X, y)
+    ended = model.history_[0].validation_loss
+    held_out = np.flatnonzero((model.dual_coef_ == 0).all(1))
+    kept = np.square(model.predict(X[held_out]) - y[held_out]).mean()
+    assert kept < ended

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import mercer
+from mercer import KernelClassifier, KernelRegressor
+from mercer.selection import leave_one_out, leave_one_out_once, select
+
+
+def makers(*names):
+    return {name: lambda width, name=name: mercer.kernels.as_kernel(name, width) for name in names}
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.1, 1.0])
+def test_leave_one_out_equals_leaving_each_point_out(rng, ridge):
+    kernel = mercer.Laplacian(1.5)
+    x = torch.from_numpy(rng.normal(size=(40, 3)))
+    y = torch.from_numpy(rng.normal(size=(40, 2)))
+    K = kernel(x, x)
+    errors = []
+    for i in range(40):
+        rest = [j for j in range(40) if j != i]
+        A = K[rest][:, rest] + ridge * torch.eye(39, dtype=torch.float64)
+        alpha = torch.linalg.solve(A, y[rest])
+        errors.append(y[i] - K[i, rest] @ alpha)
+    expected = float(torch.stack(errors).square().mean())
+    assert leave_one_out(K, y, (ridge,))[0].loss == pytest.approx(expected, rel=1e-8)
+    assert leave_one_out_once(K, y, ridge).loss == pytest.approx(expected, rel=1e-8)
+    alpha = torch.linalg.solve(K + ridge * torch.eye(40, dtype=torch.float64), y)
+    assert leave_one_out_once(K, y, ridge).weights == pytest.approx(float(alpha.square().mean().sqrt()))
+
+
+def test_the_search_finds_the_bandwidth_of_the_function_and_the_noise(rng):
+    X = rng.uniform(-1, 1, size=(1200, 1))
+    clean = np.sin(40 * X)  # far shorter than the median distance
+    noisy = np.sin(20 * X) + 2 * rng.normal(size=X.shape)
+    found = [
+        select({False: torch.from_numpy(X)}, torch.from_numpy(y), makers("gaussian")).best
+        for y in (clean, noisy)
+    ]
+    assert max(candidate.bandwidth for candidate in found) < 0.2
+    assert found[0].ridge <= 1e-3 < 0.1 <= found[1].ridge
+    assert found[0].loss < 0.01
+    assert 0.8 < found[1].loss < 1
+
+
+def test_what_is_given_is_not_searched(rng):
+    X = rng.normal(size=(700, 3))
+    model = KernelRegressor("cauchy", bandwidth=2.0, random_state=0).fit(X, X[:, 0])
+    tried = model.selection_.to_dicts()
+    assert {row["kernel"] for row in tried} == {"cauchy"}
+    assert {row["bandwidth"] for row in tried} == {2.0}
+    assert model.ridge_ == model.selection_.best.ridge
+    fixed = KernelRegressor("cauchy", bandwidth=2.0, ridge=0.5, random_state=0).fit(X, X[:, 0])
+    assert fixed.selection_ is None
+    assert fixed.ridge_ == 0.5
+    own = KernelRegressor(mercer.Gaussian(2.0), ridge=0.0, random_state=0).fit(X, X[:, 0])
+    assert (own.bandwidth_, own.ridge_) == (2.0, 0.0)
+
+
+def test_the_rough_kernel_is_taken_for_rough_functions(rng):
+    X = rng.uniform(-1, 1, size=(600, 2))
+    rough = np.abs(X).max(1) + np.sign(X[:, 0] * X[:, 1])
+    smooth = np.sin(2 * X[:, 0]) * X[:, 1]
+    assert KernelRegressor(random_state=0).fit(X, rough).kernel_.name == "laplacian"
+    assert KernelRegressor(random_state=0).fit(X, smooth).kernel_.name == "gaussian"
+
+
+def test_settings_that_single_precision_cannot_carry_are_not_taken(rng):
+    X = rng.normal(size=(300, 5))
+    y = X @ rng.normal(size=5) + 0.1 * rng.normal(size=300)  # a plane: the wider the better
+    model = KernelRegressor(random_state=0).fit(X, y)
+    assert model.selection_.best.reachable
+    assert not all(candidate.reachable for candidate in model.selection_.candidates)
+    assert model.score(X, y) > 0.97
+
+
+def test_noise_is_not_fitted(rng):
+    X = rng.normal(size=(2000, 5))
+    y = np.sign(X[:, 0])
+    flipped = rng.uniform(size=2000) < 0.3
+    noisy = np.where(flipped, -y, y)
+    model = KernelClassifier(random_state=0).fit(X[:1500], noisy[:1500])
+    assert model.score(X[1500:], y[1500:]) > 0.9
