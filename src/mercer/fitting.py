@@ -171,7 +171,9 @@ def _choose(
     needs_search = settings.ridge is None or chooses_kernel
     selection = None
     if needs_search:
-        sample = data.rows[:FINE_POINTS]
+        # A dozen matrices of float64 over the sample may be alive at once.
+        affordable = int(math.sqrt((resource.memory - resource.reserved) / (12 * 8)))
+        sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
         names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)
         makers: dict[str, Callable[[float], Kernel]] = (

@@ -95,7 +95,8 @@ def leave_one_out(K: Tensor, y: Tensor, ridges: tuple[float, ...]) -> list[Leave
 
 def leave_one_out_once(K: Tensor, y: Tensor, ridge: float) -> LeaveOneOut:
     """The same for one ridge, which an inverse gives in a fraction of the time."""
-    A = K + max(ridge, JITTER) * torch.eye(len(K), dtype=K.dtype, device=K.device)
+    A = K.clone()
+    A.diagonal().add_(max(ridge, JITTER))
     factor, failed = torch.linalg.cholesky_ex(A)
     if bool(failed):  # not positive definite but for rounding, or not at all
         return LeaveOneOut(math.inf, math.inf)
@@ -186,9 +187,10 @@ def select(
     """Search over everything that is not given.
 
     `features` are points in random order, (s, d), as given (False), standardised (True), or both; y are
-    their targets, (s, l), encoded.  `kernels` make a kernel from a bandwidth.  `rounding` is the error of
-    a sum over all training points in the precision of training, relative to its largest parts; settings
-    whose weights are so large that it would show are not taken.  `on_progress` gets the number tried.
+    their targets, (s, l), encoded.  `kernels` make a kernel from a bandwidth.  `rounding` is the
+    error of a sum over all training points in the precision of training, as a share of its largest
+    parts; settings with weights so large that it would show are not taken.  `on_progress` gets the
+    number of settings tried.
     """
     search = _Search(features, y, kernels, ridge, rounding, on_progress)
     winners: list[Candidate] = []

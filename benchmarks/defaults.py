@@ -1,0 +1,153 @@
+"""Default Mercer beside what people reach for, on the same splits: errors and seconds.
+
+    python benchmarks/defaults.py --data ../shared/data --rows 3000 --out benchmarks/defaults.json
+
+Large sets are cut to `--rows` training rows, since a grid search over an SVM takes hours on more.  The
+error is 1 - accuracy, or for regression 1 - R².  Peers get standardised features (images: over 255), the
+grid search C and gamma on a 4 by 4 grid with three folds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+
+from mercer import KernelClassifier, KernelRegressor
+
+Array = NDArray[Any]
+Split = tuple[Array, Array, Array, Array]
+REGRESSION = {"california_houses", "house_16H", "nycflights13", "diabetes"}
+TEST_ROWS = 5_000
+
+
+def splits(folder: Path, rows: int) -> Iterator[tuple[str, Split]]:
+    """Training and test rows of every set at hand."""
+    small = {
+        "breast cancer": load_breast_cancer,
+        "wine": load_wine,
+        "digits": load_digits,
+        "diabetes": load_diabetes,
+    }
+    for name, loader in small.items():
+        X, y = loader(return_X_y=True)
+        yield name, tuple(train_test_split(X, y, random_state=0))
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            if "X" in file:
+                X, X_test, y, y_test = train_test_split(
+                    file["X"], file["y"], train_size=rows, test_size=TEST_ROWS, random_state=0
+                )
+            else:
+                rng = np.random.default_rng(0)
+                chosen = rng.permutation(len(file["X_train"]))[:rows]
+                tested = rng.permutation(len(file["X_test"]))[:TEST_ROWS]
+                X, y = file["X_train"][chosen], file["y_train"][chosen]
+                X_test, y_test = file["X_test"][tested], file["y_test"][tested]
+        X, X_test = (v.reshape(len(v), -1) for v in (X, X_test))
+        if X.dtype == np.uint8:
+            X, X_test = (v.astype(np.float32) / 255 for v in (X, X_test))
+        yield path.stem, (X.astype(np.float64), X_test.astype(np.float64), y, y_test)
+
+
+class Scaled:
+    """A peer for a target of any size: regression targets are standardised for it."""
+
+    def __init__(self, model: Any, regression: bool) -> None:
+        self.model, self.regression = model, regression
+
+    def fit(self, X: Array, y: Array) -> None:
+        self.mean = float(y.mean()) if self.regression else 0.0
+        self.spread = float(y.std()) if self.regression else 1.0
+        self.model.fit(X, (y - self.mean) / self.spread if self.regression else y)
+
+    def score(self, X: Array, y: Array) -> float:
+        return float(self.model.score(X, (y - self.mean) / self.spread if self.regression else y))
+
+
+def peers(X: Array, regression: bool) -> dict[str, Callable[[], Any]]:
+    images = X.shape[1] >= 200  # pixels share one scale already
+    steps: list[Any] = [] if images else [StandardScaler()]
+    variance = 1.0 if not images else float(X.var())
+    base = 1 / (X.shape[1] * variance)  # scikit-learn's "scale"
+    grid = {"C": [0.1, 1, 10, 100], "gamma": [base / 8, base / 2, 2 * base, 8 * base]}
+    svm = SVR if regression else SVC
+
+    def searched(model: Any, parameters: dict[str, list[float]]) -> Any:
+        pipe = make_pipeline(*steps, model)
+        prefix = type(model).__name__.lower()
+        return GridSearchCV(pipe, {f"{prefix}__{k}": v for k, v in parameters.items()}, cv=3)
+
+    found: dict[str, Callable[[], Any]] = {
+        "SVM": lambda: make_pipeline(*steps, svm()),
+        "SVM, grid search": lambda: searched(svm(), grid),
+        "gradient boosting": lambda: (
+            HistGradientBoostingRegressor(random_state=0)
+            if regression
+            else HistGradientBoostingClassifier(random_state=0)
+        ),
+    }
+    if regression:
+        ridge_grid = {"alpha": [1e-3, 1e-2, 0.1, 1.0], "gamma": grid["gamma"]}
+        found["kernel ridge, grid search"] = lambda: searched(KernelRidge(kernel="rbf"), ridge_grid)
+    return found
+
+
+def measure(make: Callable[[], Any], split: Split, regression: bool) -> dict[str, float]:
+    X, X_test, y, y_test = split
+    model = make()
+    if regression and not isinstance(model, KernelRegressor):
+        model = Scaled(model, regression)
+    start = time.perf_counter()
+    model.fit(X, y)
+    seconds = time.perf_counter() - start
+    return {"error": 1 - model.score(X_test, y_test), "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    folder = Path(os.environ.get("MERCER_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=folder)
+    parser.add_argument("--rows", type=int, default=3_000, help="training rows of the large sets")
+    parser.add_argument("--sets", nargs="*", help="only these")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    for name, split in splits(arguments.data, arguments.rows):
+        if arguments.sets and name not in arguments.sets:
+            continue
+        regression = name in REGRESSION
+        ours = KernelRegressor if regression else KernelClassifier
+        models: dict[str, Callable[[], Any]] = {"Mercer": lambda ours=ours: ours(random_state=0)}  # type: ignore[misc]
+        models |= peers(split[0], regression)
+        results[name] = {label: measure(make, split, regression) for label, make in models.items()}
+        cells = [
+            f"{label} {r['error']:.4f} ({r['seconds']:.1f} s)" for label, r in results[name].items()
+        ]
+        print(f"{name}, {len(split[0])} rows: " + ", ".join(cells), flush=True)
+    if arguments.out:
+        machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+        contents = {"machine": machine, "rows": arguments.rows, "results": results}
+        arguments.out.write_text(json.dumps(contents, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
