@@ -34,8 +34,11 @@ format: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# scikit-learn-intelex is compared with, and not needed for anything else.
 bench: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
+	$(BIN)/python benchmarks/defaults.py --out benchmarks/defaults.json
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist

@@ -29,7 +29,7 @@ from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
 from mercer.products import CPU_PANEL_ROWS
 from mercer.resource import Resource
-from mercer.spectrum import NystromSpectrum, largest_eigenvalue, nystrom_spectrum
+from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
 # the second where it stops growing.
@@ -41,11 +41,13 @@ FEWEST_FRESH = 200
 # Eigenvectors beyond this share of s describe the subsample more than the data: on MNIST, s = 2,000,
 # going from q = s/4 to q = s/2 doubles the work of every correction to lower beta by 7 %.
 COMPONENT_SHARE = 0.25
+# Eigenpairs worth computing at least: fewer take as long.
+FEWEST_COMPUTED = 128
 # A subsample this small is decomposed whole in milliseconds.
 SMALL_SUBSAMPLE = 400
 # Work, as a share of one epoch's, that levelling may add where it is not needed to reach m_G, only
 # useful; and that a larger subsample may take where it is needed, since every epoch gains by it.
-SPARE_WORK_SHARE = 0.04
+SPARE_WORK_SHARE = 0.03
 GROWTH_WORK_SHARE = 0.5
 # Growth of m* below which a larger subsample is not worth a further doubling.
 GROWTH_WORTH_HAVING = 1.2
@@ -197,8 +199,9 @@ def adapt(
     work = features + n_outputs + ELEMENTWISE_FEATURES
     s = _subsample_size(n, requests)
     critical_before = 0.0
+    width = _first_components(s, n, work, requests)
     while True:
-        spectrum = nystrom_spectrum(kernel, points[:s], _most_components(s, requests))
+        spectrum = nystrom_spectrum(kernel, points[:s], width)
         rank = len(spectrum.sigma) if requests.n_components else safe_components(spectrum, n)
         m_S = resource.memory_batch(n, d, n_outputs, preconditioner=s * rank)
         m_C = resource.capacity_batch(n, d, n_outputs)
@@ -206,26 +209,30 @@ def adapt(
         m_G = int(max(1, min(m_G, n)))
         fresh = fresh_sample(kernel, points, s)
         paper = min(rank, paper_components(spectrum, m_G))
-        q = _components(rank, paper, spare=int(SPARE_WORK_SHARE * n * work / (2 * s)), requests=requests)
+        q = _components(rank, paper, _spare_components(s, n, work), requests)
         rho = ridge * s / n
         chosen = fresh.estimate(level(spectrum, q, rho), q)
-        while chosen.critical_batch_size < m_G and requests.n_components is None and q < rank:
+        while chosen.critical(ridge, n) < m_G and requests.n_components is None and q < rank:
             q = min(2 * q, rank)
             chosen = fresh.estimate(level(spectrum, q, rho), q)
+        critical = chosen.critical(ridge, n)
+        if critical < m_G and q == width < _most_components(s, requests):
+            width = min(2 * width, _most_components(s, requests))
+            continue
         grown = min(2 * s, LARGEST_SUBSAMPLE)
         grows = (
-            chosen.critical_batch_size < m_G
+            critical < m_G
             and requests.subsample_size is None
             and s < grown <= n // 2
-            and chosen.critical_batch_size > GROWTH_WORTH_HAVING * critical_before
+            and critical > GROWTH_WORTH_HAVING * critical_before
             and 2 * n * grown * q + 3 * grown**2 * work < GROWTH_WORK_SHARE * n * n * work
         )
         if not grows:
             break
-        s, critical_before = grown, chosen.critical_batch_size
+        s, critical_before = grown, critical
+        width = max(width, _first_components(s, n, work, requests))
 
     beta, lambda_1 = chosen.beta + ridge, chosen.lambda_1 + ridge / n
-    critical = beta / lambda_1
     floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
     m = requests.batch_size or int(min(m_G, max(critical, floor)))
     eta = requests.step_size or best_step_size(m, beta, lambda_1)
@@ -287,6 +294,19 @@ def _most_components(s: int, requests: Requests) -> int:
     if requests.n_components is not None:
         return requests.n_components
     return max(1, s - 1 if s <= SMALL_SUBSAMPLE else int(COMPONENT_SHARE * s))
+
+
+def _first_components(s: int, n: int, work: float, requests: Requests) -> int:
+    """Eigenpairs computed at first: more follow where they are not enough."""
+    most = _most_components(s, requests)
+    if requests.n_components is not None or s <= SMALL_MATRIX:
+        return most
+    return min(most, max(FEWEST_COMPUTED, 2 * _spare_components(s, n, work)))
+
+
+def _spare_components(s: int, n: int, work: float) -> int:
+    """Eigenvalues whose levelling costs next to nothing."""
+    return int(SPARE_WORK_SHARE * n * work / (2 * s))
 
 
 def _components(rank: int, paper: int, spare: int, requests: Requests) -> int:

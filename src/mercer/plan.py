@@ -39,6 +39,10 @@ class FreshEstimate:
         """m*(k_q) = beta / lambda_1."""
         return self.beta / self.lambda_1
 
+    def critical(self, ridge: float, n: int) -> float:
+        """The same for K_q + r I."""
+        return (self.beta + ridge) / (self.lambda_1 + ridge / n)
+
 
 @dataclass(frozen=True)
 class Plan:
