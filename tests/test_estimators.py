@@ -226,6 +226,41 @@ def test_notes_of_fallbacks_are_told(iris, monkeypatch):
         KernelClassifier(random_state=0).fit(*iris)
 
 
+def calibration_error(probabilities, labels, bins=10):
+    """Mean gap between confidence and accuracy over bins of confidence."""
+    confidence, hit = probabilities.max(1), probabilities.argmax(1) == labels
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = [
+        (bin_of == b).mean() * abs(hit[bin_of == b].mean() - confidence[bin_of == b].mean())
+        for b in np.unique(bin_of)
+    ]
+    return sum(gaps)
+
+
+def test_probabilities_are_reliable_on_digits():
+    X, y = load_digits(return_X_y=True)
+    model = KernelClassifier(random_state=0).fit(X[:900], y[:900])
+    assert calibration_error(model.predict_proba(X[900:]), y[900:]) < 0.05
+
+
+def test_probabilities_are_reliable_on_a_table(data_directory):
+    with np.load(data_directory / "magic.npz") as file:
+        order = np.random.default_rng(0).permutation(len(file["X"]))
+        X, y = file["X"][order], np.unique(file["y"], return_inverse=True)[1][order]
+    model = KernelClassifier(random_state=0).fit(X[:2000], y[:2000])
+    assert calibration_error(model.predict_proba(X[2000:7000]), y[2000:7000]) < 0.05
+
+
+def test_a_fit_is_the_same_each_time(rng):
+    X = rng.normal(size=(1500, 4))
+    y = np.sin(X[:, 0])
+    fits = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        fits.append(KernelRegressor("laplacian", random_state=0).fit(X, y).dual_coef_)
+    np.testing.assert_array_equal(*fits)
+
+
 def test_data_given_is_not_changed(rng):
     X = rng.normal(size=(50, 3)).astype(np.float32) + 5
     before = X.copy()
