@@ -28,7 +28,7 @@ from torch import Tensor
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
 from mercer.products import CPU_PANEL_ROWS
-from mercer.resource import Resource
+from mercer.resource import Rates, Resource
 from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
@@ -242,6 +242,10 @@ def adapt(
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - points.x.nbytes)
     # Half of K and what the panels' corners stand out, and all of K for the held-out points.
     whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
+    kept = min(spare, whole)
+    first, later = _predicted_seconds(
+        resource.rates, n, s, features + n_outputs, n_held_out, kept / whole, kept
+    )
     plan = Plan(
         n=n,
         d=d,
@@ -268,12 +272,27 @@ def adapt(
         step_size=eta,
         ridge=ridge,
         products=EIGHT_BIT if points.is_bytes else f"in {str(points.dtype).removeprefix('torch.')}",
-        kept_memory=min(spare, whole),
+        kept_memory=kept,
         bound=_active_bound(m, m_G, n, s, m_C, m_S, requests),
         eigenvalues=tuple((spectrum.sigma / s).tolist()),
+        first_epoch_seconds=first,
+        later_epoch_seconds=later,
         notes=spectrum.notes,
     )
     return plan, level(spectrum, q, rho)
+
+
+def _predicted_seconds(
+    rates: Rates | None, n: int, s: int, features: float, n_held_out: int, share: float, kept: float
+) -> tuple[float | None, float | None]:
+    """Of the first epoch and of a later one, where `kept` bytes, a share of all values, are kept."""
+    if rates is None:
+        return None, None
+    value = rates.value + rates.feature * features
+    first = n * (n / 2 + s + n_held_out) * value + kept * rates.write
+    # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
+    later = 2 * kept * rates.read + (1 - share) * n * (n + n_held_out) * value
+    return first, later
 
 
 def _subsample_size(n: int, requests: Requests) -> int:

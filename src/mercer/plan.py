@@ -7,15 +7,6 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-BOUNDS = {
-    "capacity": "all parallel units are busy at this batch; a larger one would not run faster",
-    "memory": "a larger kernel block would not fit",
-    "spectrum": "the levelled spectrum supports no larger batch; a larger q or s would",
-    "data": "all points are in the subsample and could be in one batch",
-    "set by hand": "the batch was given",
-}
-
-
 EIGHT_BIT = "exact, of 8-bit integers"
 
 
@@ -76,6 +67,8 @@ class Plan:
     kept_memory: float  # bytes of kernel values kept from the first epoch for later ones
     bound: str  # which limit set the batch: capacity, memory, spectrum, data, or set by hand
     eigenvalues: tuple[float, ...]  # lambda_i of the kernel, descending, before levelling
+    first_epoch_seconds: float | None = None  # predicted, where the device's rates are known
+    later_epoch_seconds: float | None = None
     preparation: str = "as given"  # what is done to the features
     notes: tuple[str, ...] = ()  # fallbacks
 
@@ -103,6 +96,22 @@ class Plan:
         return (
             data + working_memory(self.n, self.n_outputs, self.subsample_size, size) + self.kept_memory
         )
+
+    @property
+    def advice(self) -> str:
+        """What set the batch, and what would change it."""
+        spectrum, device = _short(self.critical_batch_size), _short(self.device_batch_size)
+        if self.bound == "capacity":
+            return f"the device is busy at {device}, a larger batch would not run faster"
+        if self.bound == "memory":
+            return f"no more than {device} fit; more `memory` would help, the spectrum allows {spectrum}"
+        if self.bound == "spectrum":
+            return (
+                f"the device could use {device} but the spectrum only {spectrum}; a larger s would help"
+            )
+        if self.bound == "data":
+            return "all points are in the subsample and could be in one batch"
+        return "the batch was given"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, meaning) for each line of the table."""
@@ -133,7 +142,7 @@ class Plan:
             ("q", f"{q:,}", "eigenvalues levelled"),
             ("beta(K_G)", f"{self.beta:.3g}", f"mean of k_G(x, x); largest seen {self.beta_max:.3g}"),
             ("m*(k_G)", _short(self.critical_batch_size), "largest useful batch after levelling"),
-            ("m", f"{self.batch_size:,}", f"batch, bound by {self.bound}: {BOUNDS[self.bound]}"),
+            ("m", f"{self.batch_size:,}", f"batch, bound by {self.bound}: {self.advice}"),
             ("eta", f"{self.step_size:.4g}", "step"),
             (
                 "ridge",
@@ -142,6 +151,9 @@ class Plan:
             ),
             ("acceleration", f"{self.acceleration:.0f} ×", "predicted over plain SGD"),
         ]
+        if self.first_epoch_seconds is not None and self.later_epoch_seconds is not None:
+            value = f"{_seconds(self.first_epoch_seconds)}, {_seconds(self.later_epoch_seconds)}"
+            rows.append(("time", value, "predicted for the first epoch and for each later one"))
         return rows + [("note", "", note) for note in self.notes]
 
     def __str__(self) -> str:
@@ -180,6 +192,10 @@ class Plan:
 
 def _finite(value: Any) -> Any:
     return "Infinity" if value == float("inf") else value
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 100 else f"{value / 60:.0f} min"
 
 
 def _short(value: float) -> str:

@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import platformdirs
@@ -30,6 +30,7 @@ import psutil
 import torch
 
 from mercer.kernels import Gaussian
+from mercer.products import kernel_times
 
 GIB = 1024**3
 # Held back from the memory found, for the interpreter, libraries and other processes: the paper's
@@ -42,8 +43,21 @@ PROBE_FEATURES = 256
 PROBE_SECONDS = 0.2
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
+# Rows of the products, and bytes of memory, whose rates are measured.
+RATE_ROWS = 1024
+RATE_BYTES = 1 << 26
 # The paper's implementation allows for a preconditioner of this many components.
 PAPER_COMPONENTS = 1000
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds that work takes on a device, for predicting how long a run will take."""
+
+    value: float  # one kernel value, beside its product
+    feature: float  # one multiplication and addition of its product
+    write: float  # one byte of fresh memory
+    read: float  # one byte of memory that was written before
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ class Resource:
     full_rate_rows: int = 1  # fewest rows at which a long product runs at full rate
     integer_gain: float = 0.0  # rate of 8-bit products over that of float ones; 0 where there are none
     element_size: int = 4
+    rates: Rates | None = None
     name: str = "written down by hand"
 
     def __post_init__(self) -> None:
@@ -192,6 +207,7 @@ def measure_resource(
             "capacity": float(m * PROBE_CENTRES * (PROBE_FEATURES + 1)),
             "full_rate_rows": m,
             "integer_gain": _integer_gain(device),
+            **asdict(_rates(device, dtype)),
         }
         _write_cache(cache, known | {key: entry})
     memory = free_memory(device)
@@ -203,6 +219,7 @@ def measure_resource(
         reserved=RESERVED_SHARE * memory,
         device=str(device),
         element_size=torch.finfo(dtype).bits // 8,
+        rates=Rates(**{field.name: entry[field.name] for field in fields(Rates)}),
         name=_device_name(device),
     )
 
@@ -269,6 +286,32 @@ def _integer_gain(device: torch.device) -> float:
     return seconds(lambda: floats @ floats.T) / seconds(lambda: torch._int_mm(codes, codes.T))
 
 
+def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    kernel = Gaussian(bandwidth=16.0)
+    generator = torch.Generator().manual_seed(0)
+
+    def seconds_a_value(d: int) -> float:
+        points = kernel.points(torch.randn(PROBE_CENTRES, d, generator=generator).to(device, dtype))
+        weights = points.x[:, :1].contiguous()
+        rows = points[:RATE_ROWS]
+        run = lambda: float(kernel_times(kernel, rows, points, weights)[0, 0])  # noqa: E731
+        return min(_seconds(run) for _ in range(3)) / (len(rows) * len(points))
+
+    few, many = 16, PROBE_FEATURES
+    short, long = seconds_a_value(few), seconds_a_value(many)
+    feature = max(0.0, (long - short) / (many - few))
+    memory = torch.empty(RATE_BYTES // 4, dtype=torch.float32, device=device)
+    write = _seconds(lambda: float(memory.fill_(1.0)[0])) / RATE_BYTES
+    read = min(_seconds(lambda: float(memory.sum())) for _ in range(3)) / RATE_BYTES
+    return Rates(max(0.0, short - few * feature), feature, write, read)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -277,13 +320,13 @@ def _device_name(device: torch.device) -> str:
     return f"{platform.processor() or platform.machine()} CPU, {os.cpu_count()} cores"
 
 
+_MEASURED = ("capacity", "full_rate_rows", "integer_gain", *(field.name for field in fields(Rates)))
+
+
 def _read_cache(path: Path) -> dict[str, dict[str, float]]:
     try:
         known = json.loads(path.read_text())
-        return {
-            key: {name: float(value[name]) for name in ("capacity", "full_rate_rows", "integer_gain")}
-            for key, value in known.items()
-        }
+        return {key: {name: float(value[name]) for name in _MEASURED} for key, value in known.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}  # absent or damaged: measured again
 
