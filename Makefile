@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Where the real datasets are; what needs them skips with a message when they are not there.
 export MERCER_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test slow check lint types format bench clean
+.PHONY: demo test slow check lint types format bench docs clean
 
 demo: .venv/ready
 	$(BIN)/python examples/digits.py
@@ -40,5 +40,10 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
 	$(BIN)/python benchmarks/defaults.py --out benchmarks/defaults.json
 
+# The user guide, to be opened at site/index.html; its search box needs a server: mkdocs serve.
+docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict --site-dir site
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist site

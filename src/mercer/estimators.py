@@ -748,7 +748,7 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
 class KernelRegressor(RegressorMixin, MultiOutputMixin, _KernelEstimator):  # type: ignore[misc]
     """Kernel regressor trained by EigenPro 2.0 on as much of the device as it can use.
 
-    Parameters and attributes are those of :class:`KernelClassifier`, without classes; targets may
+    Parameters and attributes are those of `KernelClassifier`, without classes; targets may
     have several columns.
 
     Examples
