@@ -175,6 +175,29 @@ def part_setup(folder: Path) -> list[dict[str, Any]]:
     return [row(name, best(set_up, 3) / first, 0.10)]
 
 
+def part_prediction(folder: Path) -> list[dict[str, Any]]:
+    """The plan's own prediction of seconds beside what training then takes."""
+    problems = {
+        "MNIST bytes, n = 30,000": mnist_points(folder, as_bytes=True, n=30_000),
+        "d = 18, n = 40,000": random_points(40_000, 18, 1, Gaussian(4.0)),
+        "d = 440, l = 144, n = 20,000": random_points(20_000, 440, 144, Laplacian(30.0)),
+    }
+    rows = []
+    for name, (kernel, points, y) in problems.items():
+        plan, _ = adapt(kernel, points, y.shape[1], measure_resource(CPU))
+        first, *later = epochs(kernel, points, y, 3, keep=True)
+        assert plan.first_epoch_seconds is not None
+        assert plan.later_epoch_seconds is not None
+        for epoch, predicted, taken in (
+            ("first", plan.first_epoch_seconds, first),
+            ("later", plan.later_epoch_seconds, min(later)),
+        ):
+            factor = max(predicted / taken, taken / predicted)
+            label = f"predicted {predicted:.2f} s, taken {taken:.2f} s: factor"
+            rows.append(row(f"{name}, {epoch} epoch, {label}", factor, 1.5))
+    return rows
+
+
 def part_exponent(folder: Path) -> list[dict[str, Any]]:
     sizes = [10_000, 20_000, 40_000, 80_000]
     seconds = []
@@ -242,6 +265,7 @@ PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "low-dimension": part_low_dimension,
     "overhead": part_overhead,
     "setup": part_setup,
+    "prediction": part_prediction,
     "exponent": part_exponent,
     "svc": part_svc,
     "intelex": part_intelex,

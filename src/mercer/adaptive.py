@@ -28,7 +28,7 @@ from torch import Tensor
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
 from mercer.products import CPU_PANEL_ROWS
-from mercer.resource import Rates, Resource
+from mercer.resource import READ_OUTPUTS, Resource
 from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
@@ -244,7 +244,7 @@ def adapt(
     whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
     kept = min(spare, whole)
     first, later = _predicted_seconds(
-        resource.rates, n, s, features + n_outputs, n_held_out, kept / whole, kept
+        resource, n, s, features, n_outputs, n_held_out, kept, kept / whole
     )
     plan = Plan(
         n=n,
@@ -283,15 +283,25 @@ def adapt(
 
 
 def _predicted_seconds(
-    rates: Rates | None, n: int, s: int, features: float, n_held_out: int, share: float, kept: float
+    resource: Resource,
+    n: int,
+    s: int,
+    features: float,
+    n_outputs: int,
+    n_held_out: int,
+    kept: float,
+    share: float,
 ) -> tuple[float | None, float | None]:
     """Of the first epoch and of a later one, where `kept` bytes, a share of all values, are kept."""
+    rates, element_size = resource.rates, resource.element_size
     if rates is None:
         return None, None
-    value = rates.value + rates.feature * features
+    value = rates.value + rates.feature * (features + n_outputs)
     first = n * (n / 2 + s + n_held_out) * value + kept * rates.write
     # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
-    later = 2 * kept * rates.read + (1 - share) * n * (n + n_held_out) * value
+    outputs = max(0, n_outputs - READ_OUTPUTS) * rates.feature
+    later = 2 * kept * (rates.read + outputs / element_size)
+    later += (1 - share) * n * (n + n_held_out) * value
     return first, later
 
 

@@ -46,6 +46,8 @@ SATURATED_SHARE = 0.9
 # Rows of the products, and bytes of memory, whose rates are measured.
 RATE_ROWS = 1024
 RATE_BYTES = 1 << 26
+# Outputs up to which a product with kept values takes as long as reading them.
+READ_OUTPUTS = 8
 # The paper's implementation allows for a preconditioner of this many components.
 PAPER_COMPONENTS = 1000
 
@@ -57,7 +59,7 @@ class Rates:
     value: float  # one kernel value, beside its product
     feature: float  # one multiplication and addition of its product
     write: float  # one byte of fresh memory
-    read: float  # one byte of memory that was written before
+    read: float  # one byte of memory in a product with the weights of a few outputs
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,7 @@ def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[
     def seconds_at(m: int) -> float:
         rows = kernel.points(x.repeat(-(-m // len(x)), 1)[:m])
         best = math.inf
-        for attempt in range(6):  # the first warms up; of the rest the best, as others share the machine
+        for attempt in range(3):  # the first warms up; of the rest the best, as others share the machine
             start = time.perf_counter()
             product = kernel.block(rows, centres) @ weights
             float(product[0, 0])  # waits for the device
@@ -300,9 +302,11 @@ def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
     few, many = 16, PROBE_FEATURES
     short, long = seconds_a_value(few), seconds_a_value(many)
     feature = max(0.0, (long - short) / (many - few))
-    memory = torch.empty(RATE_BYTES // 4, dtype=torch.float32, device=device)
-    write = _seconds(lambda: float(memory.fill_(1.0)[0])) / RATE_BYTES
-    read = min(_seconds(lambda: float(memory.sum())) for _ in range(3)) / RATE_BYTES
+    side = int(math.sqrt(RATE_BYTES / 4))
+    memory = torch.empty(side, side, dtype=torch.float32, device=device)
+    write = _seconds(lambda: float(memory.fill_(1.0)[0, 0])) / RATE_BYTES
+    few_rows = memory[:READ_OUTPUTS].clone()
+    read = min(_seconds(lambda: float((few_rows @ memory)[0, 0])) for _ in range(3)) / RATE_BYTES
     return Rates(max(0.0, short - few * feature), feature, write, read)
 
 
