@@ -30,6 +30,25 @@ def test_a_terminal_gets_a_live_line_that_is_replaced():
     )
 
 
+def test_a_notebook_gets_a_live_line_too():
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    ConsoleProgress(stream).on_batch(1, 1, 4, 0.75)
+    assert "batch 1/4" in stream.getvalue()
+
+
+def test_stages_and_long_predictions_are_shown_and_taken_away(monkeypatch):
+    monkeypatch.setattr("mercer.progress.PATIENCE_SECONDS", 0.0)
+    stream = Terminal()
+    progress = ConsoleProgress(stream)
+    progress.on_stage("estimating the spectrum")
+    progress.on_rows(10, 40)
+    progress.on_rows(40, 40)
+    _, stage, rows, gone = stream.getvalue().split("\r\x1b[K")
+    assert stage == "estimating the spectrum …"
+    assert "10/40 rows" in rows
+    assert gone == ""
+
+
 def test_a_pipe_gets_one_line_an_epoch():
     stream = io.StringIO()
     progress = ConsoleProgress(stream)

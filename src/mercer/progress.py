@@ -1,4 +1,4 @@
-"""What a person sees while training runs: one live line in a terminal, one line an epoch elsewhere."""
+"""What a person sees while training runs: a live line in terminals and notebooks, else a line an epoch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ BAR = 24
 
 
 class ConsoleProgress:
-    """Writes to a stream (standard error by default); where that is no terminal, epochs only."""
+    """Writes to a stream (standard error by default); into pipes and files, epochs only."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
-        self.live = self.stream.isatty()
+        # A notebook's stream says it is no terminal, but goes back to the beginning of a line as one does.
+        notebook = type(self.stream).__module__.startswith("ipykernel")
+        self.live = self.stream.isatty() or notebook
         self._drawn = 0.0
         self._start = time.perf_counter()
 
