@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a live line in terminals and notebooks, else a line an epoch."""
+"""What a person sees while training runs: a live line in terminals and notebooks, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsoleProgress:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
-        # A notebook's stream says it is no terminal, but goes back to the beginning of a line as one does.
+        # A notebook's stream is no terminal, but goes back to the beginning of a line as one does.
         notebook = type(self.stream).__module__.startswith("ipykernel")
         self.live = self.stream.isatty() or notebook
         self._drawn = 0.0
