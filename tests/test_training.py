@@ -289,7 +289,7 @@ def test_divergence_in_single_precision_is_retried_in_double_and_told(rng, monke
 def test_a_loss_held_up_by_rounding_error_ends_training(desk):
     X = np.linspace(0, 6, 200)[:, None]
     model = KernelRegressor(
-        "gaussian", bandwidth=0.5, n_components=18, tol=1e-9, resource=desk, random_state=0
+        "gaussian", bandwidth=0.5, ridge=0.0, n_components=18, tol=1e-9, resource=desk, random_state=0
     ).fit(X, np.sin(X[:, 0]))
     assert model.converged_
     assert "limit of float32" in model.stop_reason_

@@ -38,6 +38,7 @@ LARGEST_SUBSAMPLE = 12_000
 # Fresh points on which beta and lambda_1 are estimated, and the fewest that say anything.
 FRESH_POINTS = 2_000
 FEWEST_FRESH = 200
+ESTIMATE_MATRICES = 10
 # Eigenvectors beyond this share of s describe the subsample more than the data: on MNIST, s = 2,000,
 # going from q = s/4 to q = s/2 doubles the work of every correction to lower beta by 7 %.
 COMPONENT_SHARE = 0.25
@@ -162,10 +163,10 @@ class FreshSample:
         return FreshEstimate(q=q, beta=beta, beta_max=float(diagonal.max()), lambda_1=lambda_1)
 
 
-def fresh_sample(kernel: Kernel, points: Points, s: int) -> FreshSample:
+def fresh_sample(kernel: Kernel, points: Points, s: int, count: int = FRESH_POINTS) -> FreshSample:
     """The points that follow the subsample, or, where too few do, a sample that may overlap it."""
     n = len(points)
-    fresh = points[s : s + FRESH_POINTS] if n - s >= FEWEST_FRESH else points[max(0, n - FRESH_POINTS) :]
+    fresh = points[s : s + count] if n - s >= FEWEST_FRESH else points[max(0, n - count) :]
     return FreshSample(
         K=kernel.block(fresh, fresh, same=True),
         phi=kernel.block(fresh, points[:s]),
@@ -197,7 +198,13 @@ def adapt(
     n, d = points.x.shape
     features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
     work = features + n_outputs + ELEMENTWISE_FEATURES
-    s = _subsample_size(n, requests)
+    # Estimates hold about this many matrices over the subsample or the fresh points at once, which must
+    # leave room for the rest.
+    usable = resource.memory - resource.reserved
+    affordable = max(
+        FEWEST_FRESH, int(math.sqrt(usable / (2 * ESTIMATE_MATRICES * resource.element_size)))
+    )
+    s = _subsample_size(n, requests, affordable)
     critical_before = 0.0
     width = _first_components(s, n, work, requests)
     while True:
@@ -207,7 +214,7 @@ def adapt(
         m_C = resource.capacity_batch(n, d, n_outputs)
         m_G = min(m_C, m_S) if requests.batch_size is None else requests.batch_size
         m_G = int(max(1, min(m_G, n)))
-        fresh = fresh_sample(kernel, points, s)
+        fresh = fresh_sample(kernel, points, s, min(FRESH_POINTS, affordable))
         paper = min(rank, paper_components(spectrum, m_G))
         q = _components(rank, paper, _spare_components(s, n, work), requests)
         rho = ridge * s / n
@@ -219,7 +226,7 @@ def adapt(
         if critical < m_G and q == width < _most_components(s, requests):
             width = min(2 * width, _most_components(s, requests))
             continue
-        grown = min(2 * s, LARGEST_SUBSAMPLE)
+        grown = min(2 * s, LARGEST_SUBSAMPLE, affordable)
         grows = (
             critical < m_G
             and requests.subsample_size is None
@@ -238,7 +245,6 @@ def adapt(
     eta = requests.step_size or best_step_size(m, beta, lambda_1)
     plain = fresh.estimate(None, 0)
     size = resource.element_size
-    usable = resource.memory - resource.reserved
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - points.x.nbytes)
     # Half of K and what the panels' corners stand out, and all of K for the held-out points.
     whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
@@ -305,10 +311,11 @@ def _predicted_seconds(
     return first, later
 
 
-def _subsample_size(n: int, requests: Requests) -> int:
+def _subsample_size(n: int, requests: Requests, affordable: int) -> int:
     s = requests.subsample_size
     if s is None:
-        s = n if n < SUBSAMPLE_SIZE + FEWEST_FRESH else SUBSAMPLE_SIZE
+        most = min(SUBSAMPLE_SIZE, affordable)
+        s = n if n < most + FEWEST_FRESH else most
         q = requests.n_components
         return s if q is None else min(n, max(s, q + 1))
     if not 1 <= s <= n:

@@ -172,7 +172,7 @@ def _choose(
     selection = None
     if needs_search:
         # A dozen matrices of float64 over the sample may be alive at once.
-        affordable = int(math.sqrt((resource.memory - resource.reserved) / (12 * 8)))
+        affordable = int(math.sqrt((resource.memory - resource.reserved) / (2 * 12 * 8)))
         sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
         names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)

@@ -41,6 +41,8 @@ RESERVED_SHARE = 0.05
 PROBE_CENTRES = 4096
 PROBE_FEATURES = 256
 PROBE_SECONDS = 0.2
+# More rows than this would take memory that nobody has been asked for.
+MOST_PROBE_ROWS = 1 << 12
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
 # Rows of the products, and bytes of memory, whose rates are measured.
@@ -235,7 +237,7 @@ def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf
     start = time.perf_counter()
     rates: dict[int, float] = {}
     m = 1
-    while m <= 1 << 16:
+    while m <= MOST_PROBE_ROWS:
         rates[m] = m / seconds_at(m)
         best = max(rates.values())
         first = next(rows for rows, rate in rates.items() if rate >= SATURATED_SHARE * best)
