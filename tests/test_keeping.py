@@ -256,6 +256,18 @@ def test_a_warm_start_on_more_points_keeps_the_weights_of_the_old_ones(rng):
         warm.fit(X[:10], y[:10])
 
 
+def test_a_warm_start_keeps_what_the_first_fit_chose(rng):
+    X, y = wave(rng, 1200)
+    X *= [1, 100, 0.01]
+    model = KernelRegressor(warm_start=True, early_stopping=False, random_state=0).fit(X[:900], y[:900])
+    chosen = (model.kernel_, model.ridge_, model.plan_.preparation)
+    model.fit(X, y)
+    assert (model.kernel_, model.ridge_, model.plan_.preparation) == chosen
+    assert model.selection_ is None
+    with pytest.raises(ValueError, match="Got 1200 rows and 2 outputs"):
+        model.fit(X, np.column_stack([y, y]))
+
+
 @pytest.mark.parametrize("scale", [1.0, 5.0])
 def test_sample_weights_solve_the_dense_weighted_problem(rng, scale):
     X, y = wave(rng, 150)
@@ -276,6 +288,7 @@ def test_sample_weights_solve_the_dense_weighted_problem(rng, scale):
     alpha = np.linalg.solve(K + 0.2 * np.diag(1 / w[kept]), y[kept] - mean)
     np.testing.assert_allclose(model.dual_coef_[kept, 0], alpha, atol=1e-6)
     assert (model.dual_coef_[~kept] == 0).all()
+    assert model.ridge_ == 0.2
 
 
 def test_class_weights_move_the_boundary_to_the_lighter_class(rng):

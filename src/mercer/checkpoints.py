@@ -12,19 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mercer.adaptive import LevelledKernel
 from mercer.fitting import Data, Problem, Settings
 from mercer.kernels import kernel_from_dict
 from mercer.machine import KernelMachine
 from mercer.plan import Plan
-from mercer.saving import (
-    levelled_from,
-    levelled_parts,
-    machine_parts,
-    preparation_from,
-    read_file,
-    write_file,
-)
-from mercer.selection import Candidate, Selection
+from mercer.saving import machine_parts, preparation_from, read_file, write_file
+from mercer.selection import Selection
 from mercer.training import Training
 
 Array = NDArray[Any]
@@ -53,11 +47,12 @@ def write_checkpoint(
     del tensors["centres"], tensors["alpha"]  # made again from the data
     state, numbers = training.state()
     tensors |= {f"training.{name}": tensor for name, tensor in state.items()}
-    tensors |= levelled_parts(problem.levelled)
+    tensors |= {"levelled.V": problem.levelled.V, "levelled.D": problem.levelled.D}
     tensors |= {"rows": torch.from_numpy(data.rows), "held_out": torch.from_numpy(held_out)}
     contents = {
         "machine": machine,
         "kernel": problem.kernel.to_dict(),
+        "ridge": problem.ridge,
         "plan": problem.plan.to_json(indent=None),
         "selection": None if problem.selection is None else asdict(problem.selection),
         "training": numbers,
@@ -105,11 +100,12 @@ class Saved:
         machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
         return Problem(
             kernel_from_dict(contents["kernel"]),
+            contents["ridge"],
             machine,
-            levelled_from(self.tensors, like),
+            LevelledKernel(self.tensors["levelled.V"].to(like), self.tensors["levelled.D"].to(like)),
             plan,
             y,
-            selection_from(contents["selection"]),
+            Selection.from_dict(contents["selection"]),
         )
 
     def restore(self, training: Training) -> None:
@@ -119,10 +115,3 @@ class Saved:
             if name.startswith("training.")
         }
         training.restore(tensors, self.contents["training"])
-
-
-def selection_from(data: dict[str, Any] | None) -> Selection | None:
-    """The selection that `dataclasses.asdict` wrote."""
-    if data is None:
-        return None
-    return Selection(Candidate(**data["best"]), tuple(Candidate(**c) for c in data["candidates"]))

@@ -28,7 +28,7 @@ from typing_extensions import Self
 
 from mercer.adaptive import Requests
 from mercer.callbacks import Callback, Run
-from mercer.checkpoints import Saved, fingerprint, selection_from, write_checkpoint
+from mercer.checkpoints import Saved, fingerprint, write_checkpoint
 from mercer.fitting import Data, KernelLike, Problem, Settings, parse_memory, pose, training
 from mercer.interrupts import interrupts
 from mercer.kernels import kernel_from_dict
@@ -38,6 +38,7 @@ from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
 from mercer.resource import Resource, find_device
 from mercer.saving import machine_from, machine_parts, read_file, write_file
+from mercer.selection import Selection
 from mercer.training import DivergenceError, Epoch, History, Limits, Outcome, Training, Watcher
 
 # Fewer points than this are all needed for training; more held-out points than the second number say
@@ -144,7 +145,11 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 f"Squared lengths of rows must be finite in {self.precision}. Got an overflow: the "
                 'features are too large, so rescale them, or use precision="float64".'
             )
-        old = self._weights_to_start_from(X) if self.warm_start else None
+        old = self._weights_to_start_from(X, self._encode(y)) if self.warm_start else None
+        if old is not None:
+            # Weights belong to the kernel they were trained with, and to the features it saw.
+            scaled = self.machine_.preparation.scale is not None
+            settings = replace(settings, kernel=self.kernel_, ridge=self.ridge_, scale=scaled)
         saved = None if resume is None else Saved.read(resume, fingerprint(X, y))
         rng = check_random_state(self.random_state)
         rows = np.arange(len(X))
@@ -257,7 +262,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = len(outcome.history)
         self.kernel_ = problem.kernel
         self.bandwidth_ = getattr(problem.kernel, "bandwidth", None)
-        self.ridge_ = problem.plan.ridge
+        self.ridge_ = problem.ridge
         self._set_dual_coef(data.rows, len(data.X))
         self._learn_from_held_out(y_val, outcome.validation_predictions, problem.machine.offset)
 
@@ -267,15 +272,16 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]), dtype=alpha.dtype)  # zero on held-out rows
         self.dual_coef_[rows] = alpha
 
-    def _weights_to_start_from(self, X: NDArray[Any]) -> NDArray[Any] | None:
+    def _weights_to_start_from(self, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any] | None:
         """The weights of the last fit for the first rows, which must be the rows it saw."""
         old = getattr(self, "dual_coef_", None)
         if old is None:
             return None
-        if len(X) < len(old):
+        if len(X) < len(old) or Y.shape[1] != old.shape[1]:
             raise ValueError(
-                f"With `warm_start`, X must begin with the {len(old)} rows of the last fit. Got "
-                f"{len(X)} rows: fit a new model instead."
+                f"With `warm_start`, X must begin with the {len(old)} rows of the last fit, and y have "
+                f"its {old.shape[1]} outputs. Got {len(X)} rows and {Y.shape[1]} outputs: fit a new "
+                "model instead."
             )
         weights = np.zeros((len(X), old.shape[1]))
         weights[: len(old)] = old
@@ -449,7 +455,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.plan_ = Plan.from_json(data["plan"])
         self.eigenvalues_ = np.array(self.plan_.eigenvalues)
         self.history_ = History(tuple(Epoch(**epoch) for epoch in data["history"]))
-        self.selection_ = selection_from(data["selection"])
+        self.selection_ = Selection.from_dict(data["selection"])
         for name in self._saved_attributes:
             setattr(self, name, data["fitted"][name])
         if data["feature_names"] is not None:

@@ -1,4 +1,4 @@
-"""From arrays to a trained machine: preparation, selection, plan, training, in this order."""
+"""From arrays to a run that is ready to begin: preparation, selection, plan, training, in this order."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class Problem:
     """All that training needs, ready on the device."""
 
     kernel: Kernel  # as the user knows it
+    ridge: float  # likewise; the plan has it in units of the largest sample weight
     machine: KernelMachine  # untrained
     levelled: LevelledKernel
     plan: Plan
@@ -86,21 +87,21 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
         points = preparation.points(data.X, data.rows, like, known=True)
     kernel = given if preparation.grid is None else in_units(given, preparation.grid.scale)
     y = torch.from_numpy(data.Y[data.rows]).to(like)  # (n, l)
-    offset = y.mean(0)  # (l,)
+    offset, scaled_ridge = y.mean(0), ridge  # (l,)
     if data.sample_weight is not None:
         w = torch.from_numpy(data.sample_weight[data.rows]).to(like)[:, None]  # (n, 1)
         offset = (w * y).sum(0) / w.sum()
-        ridge /= float(w.max())  # in units of the largest weight, as training takes them
+        scaled_ridge /= float(w.max())  # in units of the largest weight, as training takes them
     y -= offset
     on_stage("estimating the spectrum")
     n_held_out = 0 if data.X_val is None else len(data.X_val)
     requests = settings.requests
     if requests.batch_size is not None:
         requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
-    plan, levelled = adapt(kernel, points, y.shape[1], resource, ridge, requests, n_held_out)
+    plan, levelled = adapt(kernel, points, y.shape[1], resource, scaled_ridge, requests, n_held_out)
     plan = replace(plan, kernel=str(given), preparation=preparation.describe())
     machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
-    return Problem(given, machine, levelled, plan, y, selection)
+    return Problem(given, ridge, machine, levelled, plan, y, selection)
 
 
 def training(

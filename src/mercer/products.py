@@ -94,7 +94,6 @@ class Summation:
     def __init__(self, device: torch.device, dtype: torch.dtype, rows: int, n_outputs: int) -> None:
         self.workers = workers_for(device)
         self.n_outputs = n_outputs
-        self.rows = rows
         size = max(rows, tile_elements(device))
         memory = torch.empty(self.workers.count, size, dtype=dtype, device=device)
         self._scratch = [Scratch(memory[i]) for i in range(self.workers.count)]

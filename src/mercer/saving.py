@@ -20,7 +20,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from mercer.adaptive import LevelledKernel
 from mercer.eightbit import Grid
 from mercer.kernels import Custom, Points, byte_points, kernel_from_dict
 from mercer.machine import KernelMachine
@@ -131,11 +130,3 @@ def preparation_from(tensors: dict[str, Tensor], data: dict[str, Any]) -> Prepar
     }
     grid = None if data["grid"] is None else Grid(**data["grid"])
     return Preparation(n_features=data["n_features"], lossless=data["lossless"], grid=grid, **arrays)
-
-
-def levelled_parts(levelled: LevelledKernel) -> dict[str, Tensor]:
-    return {"levelled.V": levelled.V, "levelled.D": levelled.D}
-
-
-def levelled_from(tensors: dict[str, Tensor], like: Tensor) -> LevelledKernel:
-    return LevelledKernel(tensors["levelled.V"].to(like), tensors["levelled.D"].to(like))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,13 @@ class Selection:
 
     best: Candidate
     candidates: tuple[Candidate, ...]
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any] | None) -> Selection | None:
+        """The selection that `dataclasses.asdict` wrote, if any."""
+        if data is None:
+            return None
+        return cls(Candidate(**data["best"]), tuple(Candidate(**c) for c in data["candidates"]))
 
     def to_dicts(self) -> list[dict[str, float | str | bool]]:
         """A list of plain dictionaries, as `pandas.DataFrame` takes it."""
