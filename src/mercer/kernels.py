@@ -26,6 +26,9 @@ from torch import Tensor
 CANCELLATION_UNITS = 100
 # Error of a kernel value that smooth profiles may carry from cancellation.
 SMOOTH_TOLERANCE = 2e-6
+# exp(u) is 2^(u log2 e).  PyTorch's exp2 takes a third of the time of its exp on a CPU where the latter
+# comes from a library made for another maker's, and no more elsewhere; the factor costs nothing.
+LOG2_E = math.log2(math.e)
 # Beyond this share of close pairs in a block, one pass over all pairs is cheaper than a gather.
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
@@ -245,8 +248,8 @@ class _Radial(Kernel):
     """k(x, z) = p(||x - z||² / bandwidth²) with p(0) = 1."""
 
     bandwidth: float = 1.0
-    #: The profile is smooth at distance 0, so that an error there costs no more than itself.
-    smooth: ClassVar[bool] = False
+    #: Error that `_profile_` may get in what it is given: none unless it is smooth at distance 0.
+    tolerance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
@@ -265,8 +268,7 @@ class _Radial(Kernel):
         """Overwrite `_factor` times squared distances with kernel values."""
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
-        tolerance = SMOOTH_TOLERANCE if self.smooth else 0.0
-        return self._profile_(squared_distances(a, b, same, out, self._factor, tolerance))
+        return self._profile_(squared_distances(a, b, same, out, self._factor, self.tolerance))
 
 
 @dataclass(frozen=True)
@@ -279,14 +281,14 @@ class Gaussian(_Radial):
     """
 
     name = "gaussian"
-    smooth = True
+    tolerance = SMOOTH_TOLERANCE * LOG2_E
 
     @property
     def _factor(self) -> float:
-        return -0.5 / self.bandwidth**2
+        return -0.5 * LOG2_E / self.bandwidth**2
 
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.exp_()
+        return u.exp2_()
 
 
 @dataclass(frozen=True)
@@ -295,8 +297,12 @@ class Laplacian(_Radial):
 
     name = "laplacian"
 
+    @property
+    def _factor(self) -> float:
+        return (LOG2_E / self.bandwidth) ** 2
+
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.sqrt_().neg_().exp_()
+        return u.sqrt_().neg_().exp2_()
 
 
 @dataclass(frozen=True)
@@ -304,7 +310,7 @@ class Cauchy(_Radial):
     """1 / (1 + ||x - z||² / sigma²)."""
 
     name = "cauchy"
-    smooth = True
+    tolerance = SMOOTH_TOLERANCE
 
     def _profile_(self, u: Tensor) -> Tensor:
         return u.add_(1).reciprocal_()
@@ -318,7 +324,7 @@ class Matern32(_Radial):
 
     def _profile_(self, u: Tensor) -> Tensor:
         t = u.sqrt_().mul_(math.sqrt(3))
-        decay = torch.exp(-t)
+        decay = (t * -LOG2_E).exp2_()
         return t.add_(1).mul_(decay)
 
 
@@ -330,7 +336,7 @@ class Matern52(_Radial):
 
     def _profile_(self, u: Tensor) -> Tensor:
         t = u.sqrt_().mul_(math.sqrt(5))
-        decay = torch.exp(-t)
+        decay = (t * -LOG2_E).exp2_()
         polynomial = (t / 3).add_(1)
         return t.mul_(polynomial).add_(1).mul_(decay)
 
@@ -351,7 +357,7 @@ class ExponentialPower(_Radial):
             )
 
     def _profile_(self, u: Tensor) -> Tensor:
-        return u.pow_(self.exponent / 2).neg_().exp_()
+        return u.pow_(self.exponent / 2).mul_(-LOG2_E).exp2_()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Workers:
     def __init__(self, cores: int) -> None:
         self.count = min(cores, MOST_WORKERS)
         self._threads_each = max(1, cores // self.count)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: ThreadPoolExecutor | None = None  # made when first needed
 
     def run(self, task: Callable[[int, int], None], n_tasks: int) -> None:
         """Call `task(i, worker)` for each i < n_tasks, in that order, on whichever worker is free."""
@@ -44,29 +44,43 @@ class Workers:
                 task(i, 0)
             return
         if self._pool is None:
-            self._pool = self._start()
+            self._pool = ThreadPoolExecutor(
+                self.count, "mercer", torch.set_num_threads, (self._threads_each,)
+            )
         waiting = iter(range(n_tasks))  # `next` on it is atomic
 
         def work(worker: int) -> None:
             for i in waiting:
                 task(i, worker)
 
-        futures = [self._pool.submit(work, worker) for worker in range(min(self.count, n_tasks))]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            for _ in waiting:  # after an error or an interrupt nothing more is begun,
-                pass
-            wait(futures)  # and what was begun is over
+        with torch_threads(self._threads_each):
+            futures = [self._pool.submit(work, worker) for worker in range(min(self.count, n_tasks))]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for _ in waiting:  # after an error or an interrupt nothing more is begun,
+                    pass
+                wait(futures)  # and what was begun is over
 
-    def _start(self) -> ThreadPoolExecutor:
-        threads = torch.get_num_threads()
-        pool = ThreadPoolExecutor(self.count, "mercer", torch.set_num_threads, (self._threads_each,))
-        barrier = threading.Barrier(self.count)
-        wait([pool.submit(barrier.wait) for _ in range(self.count)])  # every thread has begun
-        torch.set_num_threads(threads)  # what a thread sets is the default of threads made later
-        return pool
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch's own operations run on `count` cores in here.
+
+    A thread has a setting of its own for matrix products, but one for all else that it takes from the
+    whole process at its first operation.  So a worker sets its own when it is made, and works for the
+    first time while the process has the same.
+    """
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @cache
@@ -96,9 +110,8 @@ def small_operations(device: torch.device) -> Iterator[None]:
         yield
         return
     _here.cores = threads
-    torch.set_num_threads(1)
     try:
-        yield
+        with torch_threads(1):
+            yield
     finally:
-        torch.set_num_threads(threads)
         _here.cores = None
