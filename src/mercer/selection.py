@@ -5,8 +5,9 @@ For kernel ridge regression the error of predicting each point from all others h
     y_i - f_{-i}(x_i) = [A^-1 y]_i / [A^-1]_ii,    A = K + r I,
 
 so that no part has to be held out and nothing is trained.  With the eigenpairs of K it costs one product
-for each further r.  The search is coarse to fine: all kernels, a grid of bandwidths around the median
-distance and all ridges on a few hundred points; then around the best on two thousand.
+for each further r.  The search is coarse to fine: all kernels, bandwidths far apart around the median
+distance and all ridges on a few points; the best two kernels again on more, with bandwidths between; then
+around the best on two thousand.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Points, squared_distances
 
-# Points of the coarse and of the fine search: one eigendecomposition of the first takes some 40 ms on
-# two cores, one inverse of the second some 140 ms.
+# Points of the three rounds.  One eigendecomposition takes some 4 ms in the first and 30 ms in the
+# second on two cores, one inverse of the third some 140 ms.
+ROUGH_POINTS = 250
 COARSE_POINTS = 600
 FINE_POINTS = 2_000
-# Bandwidths of the coarse search, as multiples of the median distance between points.
-COARSE_FACTORS = tuple(2.0**i for i in range(-3, 4))
+# Kernels (with or without scaling) that go on to the second round.
+MOST_CONTENDERS = 2
+# Bandwidths of the first round, as multiples of the median distance between points; of the other two,
+# as multiples of the best so far.
+ROUGH_STEP = 4.0
+ROUGH_FACTORS = (1 / 8, 1 / 2, 2.0, 8.0)
+COARSE_FACTORS = (1 / 2, 1.0, 2.0)
 FINE_FACTORS = (1 / math.sqrt(2), 1.0, math.sqrt(2))
-# Further doublings where the best bandwidth is at the end of the grid.
-MOST_EXTENSIONS = 4
+# Further steps where the best bandwidth is at the end of the grid.
+MOST_EXTENSIONS = 3
 # Ridges tried, for kernels with k(x, x) = 1: from interpolation to all but ignoring a single point.
 RIDGES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
 # What makes the matrix of the ridge 0 invertible in float64, far below any noise.
@@ -137,9 +144,9 @@ class _Search:
         self.on_progress = on_progress
         self.tried: list[Candidate] = []
 
-    def coarse(self, name: str, scaled: bool, width: float) -> Candidate:
-        """The best ridge for this bandwidth, on a few points."""
-        count = min(COARSE_POINTS, len(self.y))
+    def all_ridges(self, name: str, scaled: bool, width: float, points: int) -> Candidate:
+        """The best ridge for this bandwidth, on so many points."""
+        count = min(points, len(self.y))
         K = self._matrix(name, scaled, width, count)
         unit = float(K.diagonal().mean())
         ridges = tuple(r * unit for r in RIDGES) if self.ridge is None else (self.ridge,)
@@ -148,7 +155,7 @@ class _Search:
         noted = [self._note(name, scaled, width, r, K, result) for r, result in pairs]
         return min(noted, key=_rank)
 
-    def fine(self, name: str, scaled: bool, width: float, ridge: float) -> Candidate:
+    def one_ridge(self, name: str, scaled: bool, width: float, ridge: float) -> Candidate:
         """One setting, on all points."""
         K = self._matrix(name, scaled, width, len(self.y))
         result = leave_one_out_once(K, self._centred(len(self.y)), ridge)
@@ -205,27 +212,36 @@ def select(
     for scaled, x in features.items():
         sample = x[:COARSE_POINTS].double()
         median = median_distance(Points.extend(sample - sample.mean(0)))
-        widths = [median * f for f in COARSE_FACTORS] if bandwidth is None else [bandwidth]
+        widths = [median * f for f in ROUGH_FACTORS] if bandwidth is None else [bandwidth]
         for name in kernels:
-            found = [search.coarse(name, scaled, width) for width in widths]
+            found = [search.all_ridges(name, scaled, width, ROUGH_POINTS) for width in widths]
             for _ in range(MOST_EXTENSIONS if bandwidth is None else 0):
                 width = min(found, key=_rank).bandwidth
                 if width == min(c.bandwidth for c in found):
-                    found.append(search.coarse(name, scaled, width / 2))
+                    further = width / ROUGH_STEP
                 elif width == max(c.bandwidth for c in found):
-                    found.append(search.coarse(name, scaled, width * 2))
+                    further = width * ROUGH_STEP
                 else:
                     break
+                found.append(search.all_ridges(name, scaled, further, ROUGH_POINTS))
             winners.append(min(found, key=_rank))
-    best = min(winners, key=_rank)
+    coarse_factors = COARSE_FACTORS if bandwidth is None else (1.0,)
+    best = min(
+        (
+            search.all_ridges(c.kernel, c.scaled, c.bandwidth * f, COARSE_POINTS)
+            for c in sorted(winners, key=_rank)[:MOST_CONTENDERS]
+            for f in coarse_factors
+        ),
+        key=_rank,
+    )
     if len(y) > COARSE_POINTS:
         setting = (best.kernel, best.scaled)
         factors = FINE_FACTORS if bandwidth is None else (1.0,)
-        fine = [search.fine(*setting, best.bandwidth * f, best.ridge) for f in factors]
+        fine = [search.one_ridge(*setting, best.bandwidth * f, best.ridge) for f in factors]
         if ridge is None:
             width = min(fine, key=_rank).bandwidth
             others = (best.ridge / 3, best.ridge * 3) if best.ridge else (RIDGES[1],)
-            fine += [search.fine(*setting, width, r) for r in others]
+            fine += [search.one_ridge(*setting, width, r) for r in others]
         best = min(fine, key=_rank)
     return Selection(best, tuple(search.tried))
 
