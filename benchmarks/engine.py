@@ -15,6 +15,8 @@ import json
 import math
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -198,6 +200,37 @@ def part_prediction(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+PEAK_SCRIPT = """
+import sys, warnings
+import numpy as np, psutil
+from mercer import KernelRegressor
+warnings.simplefilter("ignore")
+n, d, memory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(n, d)).astype(np.float32)
+y = np.sin(X[:, :3])
+KernelRegressor("laplacian", random_state=0).fit(X[:300], y[:300])  # libraries and threads are there
+before = psutil.Process().memory_info().rss
+open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
+model = KernelRegressor("laplacian", random_state=0, memory=memory, max_epochs=2).fit(X, y)
+peak = next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
+print(model.plan_.peak_memory, peak - before)
+"""
+
+
+def part_peak(folder: Path) -> list[dict[str, Any]]:
+    """The plan's own prediction of peak memory beside what training then takes (Linux)."""
+    rows = []
+    for n, d, memory in ((12_000, 20, "250MB"), (20_000, 20, "auto"), (12_000, 400, "auto")):
+        command = [sys.executable, "-c", PEAK_SCRIPT, str(n), str(d), memory]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        predicted, taken = (float(text) / 1024**2 for text in output.split())
+        factor = max(predicted / taken, taken / predicted)
+        label = f"predicted {predicted:.0f} MiB, taken {taken:.0f} MiB: factor"
+        rows.append(row(f"peak memory, n = {n:,}, d = {d}, memory {memory}, {label}", factor, 1.5))
+    return rows
+
+
 def part_exponent(folder: Path) -> list[dict[str, Any]]:
     sizes = [10_000, 20_000, 40_000, 80_000]
     seconds = []
@@ -266,6 +299,7 @@ PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "overhead": part_overhead,
     "setup": part_setup,
     "prediction": part_prediction,
+    "peak": part_peak,
     "exponent": part_exponent,
     "svc": part_svc,
     "intelex": part_intelex,

@@ -28,6 +28,9 @@ def test_a_terminal_gets_a_live_line_that_is_replaced():
     assert (
         final == "epoch   1  train loss 0.5  held-out loss 0.25  score 0.9000  1.50 s  step halved 1 ×\n"
     )
+    progress._drawn, before = 0.0, len(stream.getvalue())
+    progress.on_batch(2, 1, 4, 0.5)
+    assert "score 0.9000" in stream.getvalue()[before:]
 
 
 def test_a_notebook_gets_a_live_line_too():

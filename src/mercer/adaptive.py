@@ -96,7 +96,8 @@ def level(spectrum: NystromSpectrum, q: int, rho: float = 0.0) -> LevelledKernel
     are to be level.  Levelling sigma_i alone would leave the leading directions the slowest of all.
     """
     sigma = spectrum.sigma[:q]  # (q,)
-    return LevelledKernel(spectrum.V[:, :q], (1 - (sigma[-1] + rho) / (sigma + rho)) / sigma)
+    V = spectrum.V[:, :q].contiguous()  # (s, q)
+    return LevelledKernel(V, (1 - (sigma[-1] + rho) / (sigma + rho)) / sigma)
 
 
 def paper_components(spectrum: NystromSpectrum, m_G: float) -> int:

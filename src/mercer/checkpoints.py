@@ -96,13 +96,15 @@ class Saved:
         points = preparation.points(data.X, data.rows, like, known=True)
         offset = self.tensors["offset"].to(like)
         y = torch.from_numpy(data.Y[data.rows]).to(like) - offset  # (n, l)
+        # Copies, since a product may round by where in memory its matrices begin.
+        V, D = (self.tensors[f"levelled.{name}"].to(like, copy=True) for name in "VD")
         kernel = kernel_from_dict(contents["machine"]["kernel"])
         machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
         return Problem(
             kernel_from_dict(contents["kernel"]),
             contents["ridge"],
             machine,
-            LevelledKernel(self.tensors["levelled.V"].to(like), self.tensors["levelled.D"].to(like)),
+            LevelledKernel(V, D),
             plan,
             y,
             Selection.from_dict(contents["selection"]),

@@ -77,13 +77,16 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
     measured = settings.resource or measure_resource(settings.device, settings.dtype)
     resource = with_memory(measured, settings.memory)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
-    on_stage("choosing kernel, bandwidth and ridge")
-    preparation, given, ridge, selection = _choose(data, settings, resource)
+
+    def on_tried(count: int) -> None:
+        on_stage(f"choosing kernel, bandwidth and ridge, {count} settings tried")
+
+    preparation, given, ridge, selection = _choose(data, settings, resource, on_tried)
     on_stage("preparing the data")
     points = preparation.points(data.X, data.rows, like, known=True)
     if preparation.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
         without = replace(resource, integer_gain=0.0)
-        preparation, given, ridge, selection = _choose(data, settings, without)
+        preparation, given, ridge, selection = _choose(data, settings, without, on_tried)
         points = preparation.points(data.X, data.rows, like, known=True)
     kernel = given if preparation.grid is None else in_units(given, preparation.grid.scale)
     y = torch.from_numpy(data.Y[data.rows]).to(like)  # (n, l)
@@ -139,7 +142,7 @@ def training(
 
 
 def _choose(
-    data: Data, settings: Settings, resource: Resource
+    data: Data, settings: Settings, resource: Resource, on_tried: Callable[[int], None]
 ) -> tuple[Preparation, Kernel, float, Selection | None]:
     """The preparation, the kernel and the ridge."""
     by_name = isinstance(settings.kernel, str)
@@ -185,7 +188,7 @@ def _choose(
         width = settings.bandwidth if by_name else 1.0
         Y = torch.from_numpy(data.Y[sample])
         rounding = torch.finfo(settings.dtype).eps * math.sqrt(len(data.rows))
-        selection = select(features, Y, makers, width, settings.ridge, rounding)
+        selection = select(features, Y, makers, width, settings.ridge, rounding, on_tried)
     chosen = variants[selection.best.scaled if selection else standardise]
     if settings.n_features is not None:
         chosen = projected(chosen, data.X, data.rows, settings.n_features)

@@ -26,6 +26,7 @@ class ConsoleProgress:
         self.live = self.stream.isatty() or notebook
         self._drawn = 0.0
         self._start = time.perf_counter()
+        self._score = ""  # of the last epoch that had one
 
     def on_stage(self, text: str) -> None:
         """Something that has no steps to count."""
@@ -37,13 +38,14 @@ class ConsoleProgress:
         if self._due():
             left = self._left(batch, n_batches)
             text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}  loss {loss:.4g}"
-            self._show(f"{text}  {left:.0f} s left in this epoch")
+            self._show(f"{text}{self._score}  {left:.0f} s left in this epoch")
 
     def on_epoch(self, epoch: Epoch) -> None:
         parts = [f"epoch {epoch.number:>3}", f"train loss {epoch.train_loss:.4g}"]
         if epoch.validation_loss is not None and epoch.validation_score is not None:
             parts.append(f"held-out loss {epoch.validation_loss:.4g}")
-            parts.append(f"score {epoch.validation_score:.4f}")
+            self._score = f"  score {epoch.validation_score:.4f}"
+            parts.append(self._score.strip())
         parts.append(f"{epoch.seconds:.2f} s")
         if epoch.halvings:
             parts.append(f"step halved {epoch.halvings} ×")

@@ -6,8 +6,8 @@ For kernel ridge regression the error of predicting each point from all others h
 
 so that no part has to be held out and nothing is trained.  With the eigenpairs of K it costs one product
 for each further r.  The search is coarse to fine: all kernels, bandwidths far apart around the median
-distance and all ridges on a few points; the best two kernels again on more, with bandwidths between; then
-around the best on two thousand.
+distance and all ridges on a few points; those that may still be the best again on more, and bandwidths
+beside the best of them; then around that on two thousand.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from mercer.kernels import Kernel, Points, squared_distances
 ROUGH_POINTS = 250
 COARSE_POINTS = 600
 FINE_POINTS = 2_000
-# Kernels (with or without scaling) that go on to the second round.
-MOST_CONTENDERS = 2
+# Settings that go on to the second round: so few points tell losses apart to about this share.
+ROUGH_TOLERANCE = 0.05
+MOST_CONTENDERS = 8
 # Bandwidths of the first round, as multiples of the median distance between points; of the other two,
 # as multiples of the best so far.
 ROUGH_STEP = 4.0
 ROUGH_FACTORS = (1 / 8, 1 / 2, 2.0, 8.0)
-COARSE_FACTORS = (1 / 2, 1.0, 2.0)
+COARSE_FACTORS = (1 / 2, 2.0)
 FINE_FACTORS = (1 / math.sqrt(2), 1.0, math.sqrt(2))
 # Further steps where the best bandwidth is at the end of the grid.
 MOST_EXTENSIONS = 3
@@ -208,7 +209,7 @@ def select(
     number of settings tried.
     """
     search = _Search(features, y, kernels, ridge, rounding, on_progress)
-    winners: list[Candidate] = []
+    rough: list[Candidate] = []
     for scaled, x in features.items():
         sample = x[:COARSE_POINTS].double()
         median = median_distance(Points.extend(sample - sample.mean(0)))
@@ -224,16 +225,20 @@ def select(
                 else:
                     break
                 found.append(search.all_ridges(name, scaled, further, ROUGH_POINTS))
-            winners.append(min(found, key=_rank))
-    coarse_factors = COARSE_FACTORS if bandwidth is None else (1.0,)
-    best = min(
-        (
-            search.all_ridges(c.kernel, c.scaled, c.bandwidth * f, COARSE_POINTS)
-            for c in sorted(winners, key=_rank)[:MOST_CONTENDERS]
-            for f in coarse_factors
-        ),
-        key=_rank,
-    )
+            rough += found
+    least = min(rough, key=_rank)
+    contenders = [
+        c
+        for c in sorted(rough, key=_rank)[:MOST_CONTENDERS]
+        if c is least or c.loss <= (1 + ROUGH_TOLERANCE) * least.loss
+    ]
+    coarse = [search.all_ridges(c.kernel, c.scaled, c.bandwidth, COARSE_POINTS) for c in contenders]
+    best = min(coarse, key=_rank)
+    beside = COARSE_FACTORS if bandwidth is None else ()
+    coarse += [
+        search.all_ridges(best.kernel, best.scaled, best.bandwidth * f, COARSE_POINTS) for f in beside
+    ]
+    best = min(coarse, key=_rank)
     if len(y) > COARSE_POINTS:
         setting = (best.kernel, best.scaled)
         factors = FINE_FACTORS if bandwidth is None else (1.0,)

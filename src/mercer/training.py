@@ -199,6 +199,7 @@ class Training:
                 continue
             verdict = self._end_epoch()
             ended = watcher.on_epoch(self.epochs[-1], self)
+            self._clock = time.perf_counter()  # looking is not training
             if verdict:
                 converged, reason = True, verdict
                 break
@@ -247,19 +248,29 @@ class Training:
 
     def _look_at_held_out(self, index: int) -> None:
         """In the first epoch, keep the weights with the lowest held-out loss along the way."""
-        if self.number > 1 or self.validation is None or self.weighted or not self.triangular:
+        if self.number > 1 or self.validation is None or not self._incremental:
             return
         assert self.settled is not None
-        panels, s = self.products.panels, self.products.s
-        if panels[index].start >= s:
-            self.settled += self.validation.products.times(self.alpha, panels[index].rows)
-        if index + 1 == len(panels) or (index + 1) % max(1, len(panels) // FIRST_EPOCH_CHECKS):
+        panel = self.products.panels[index]
+        if panel.start >= self.products.s:
+            self.settled += self.validation.products.times(self.alpha, panel.rows)
+        if not self._looks_after(index):
             return
         predictions = self._first_epoch_predictions()
         loss = float((predictions - self.validation.y).square().mean())
         if loss < self.stopping.best_loss:
             self.stopping.best_loss = loss
             self.best, self.best_predictions = self.alpha.clone(), predictions
+
+    @property
+    def _incremental(self) -> bool:
+        """In the first epoch held-out predictions grow with the points visited."""
+        return self.triangular and not self.weighted
+
+    def _looks_after(self, index: int) -> bool:
+        """Whether the first epoch looks at the held-out part after this panel, not being its last."""
+        n_panels = len(self.products.panels)
+        return index + 1 < n_panels and (index + 1) % max(1, n_panels // FIRST_EPOCH_CHECKS) == 0
 
     def _first_epoch_predictions(self) -> Tensor:
         assert self.validation is not None
@@ -294,7 +305,7 @@ class Training:
         validation, train_loss = self.validation, self.total
         val_loss, val_score, reason = None, None, ""
         if validation is not None:
-            incremental = self.number == 1 and self.triangular and not self.weighted
+            incremental = self.number == 1 and self._incremental
             predictions = (
                 self._first_epoch_predictions() if incremental else validation.products.times(self.alpha)
             )
@@ -349,7 +360,23 @@ class Training:
         self.stalling.restore(data["stalling"])
         self.epochs = [Epoch(**epoch) for epoch in data["epochs"]]
         visited = self.panel if self.number == 1 else len(self.products.panels)
-        self.products.refill(visited)
+        with small_operations(self.y.device):  # as in training, so that values round alike
+            self.products.refill(visited)
+            self._refill_held_out(visited)
+
+    def _refill_held_out(self, visited: int) -> None:
+        """Evaluate what was kept for the held-out part again, in the same pieces."""
+        if self.validation is None or not self.validation.products.kept_bytes or not self._incremental:
+            return
+        times, nothing = self.validation.products.times, torch.zeros_like(self.alpha)
+        panels, s = self.products.panels, self.products.s
+        for index in range(visited):
+            if panels[index].start >= s:
+                times(nothing, panels[index].rows)
+            if s and (self._looks_after(index) or index + 1 == len(panels)):
+                times(nothing, slice(0, s))
+        if self.number > 2:
+            times(nothing)
 
 
 def train(
