@@ -20,15 +20,9 @@ from mercer import KernelClassifier, KernelRegressor
 
 
 def exemptions(estimator):
-    weights = {
+    return {
         "check_sample_weight_equivalence_on_dense_data": "a row given twice is two rows for the "
         "leave-one-out search and for the random order; test_keeping.py compares with a dense solution"
-    }
-    if estimator.precision == "float64":
-        return weights
-    return weights | {
-        "check_methods_subset_invariance": "a float32 matrix product rounds differently for batches of "
-        "another shape, by more than the 1e-7 the check allows; in float64 it passes"
     }
 
 

@@ -306,8 +306,9 @@ def _predicted_seconds(
     value = rates.value + rates.feature * (features + n_outputs)
     first = n * (n / 2 + s + n_held_out) * value + kept * rates.write
     # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
-    outputs = max(0, n_outputs - READ_OUTPUTS) * rates.feature
-    later = 2 * kept * (rates.read + outputs / element_size)
+    few, more = min(n_outputs, READ_OUTPUTS) - 1, max(0, n_outputs - READ_OUTPUTS)
+    read = rates.read + few * rates.read_output + more * rates.feature / element_size
+    later = 2 * kept * read
     later += (1 - share) * n * (n + n_held_out) * value
     return first, later
 

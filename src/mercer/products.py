@@ -154,7 +154,8 @@ def kernel_times(
 ) -> Tensor:
     """K(a, centres) @ weights, (len(a), l); `on_progress` gets rows done and rows in all."""
     device = weights.device
-    at_once = min(panel_rows(device), max(1, len(a)))
+    whole = len(a) + -len(a) % COLUMN_GROUP
+    at_once = min(panel_rows(device), max(COLUMN_GROUP, whole))
     columns = pieces(0, len(centres), max(1, tile_elements(device) // at_once))
     n_outputs = weights.shape[1]
     if n_outputs == 1:  # a product with one vector would round a row differently by its place
@@ -163,12 +164,25 @@ def kernel_times(
     summation = Summation(device, weights.dtype, at_once, weights.shape[1])
     result = weights.new_empty(len(a), weights.shape[1])  # (m, l)
     for start in range(0, len(a), at_once):
-        rows = a[start : start + at_once]
+        count = min(at_once, len(a) - start)
+        rows = _whole_groups(a[start : start + count])
         jobs = [_times(_evaluated(kernel, centres[c], rows), weights[c]) for c in columns]
-        result[start : start + at_once] = summation.of(jobs, len(rows))
+        result[start : start + count] = summation.of(jobs, len(rows))[:count]
         if on_progress is not None:
             on_progress(min(start + at_once, len(a)), len(a))
     return result[:, :n_outputs].contiguous()
+
+
+def _whole_groups(rows: Points) -> Points:
+    """The rows, and the last one again until there are whole groups of them.
+
+    A matrix library treats columns that are left over apart, and the same row would round differently by
+    its place among others.
+    """
+    missing = -len(rows) % COLUMN_GROUP
+    if not missing:
+        return rows
+    return rows[torch.arange(len(rows) + missing, device=rows.x.device).clamp_(max=len(rows) - 1)]
 
 
 def _evaluated(

@@ -30,7 +30,8 @@ import psutil
 import torch
 
 from mercer.kernels import Gaussian
-from mercer.products import kernel_times
+from mercer.products import kernel_times, pieces
+from mercer.workers import workers_for
 
 GIB = 1024**3
 # Held back from the memory found, for the interpreter, libraries and other processes: the paper's
@@ -48,8 +49,12 @@ SATURATED_SHARE = 0.9
 # Rows of the products, and bytes of memory, whose rates are measured.
 RATE_ROWS = 1024
 RATE_BYTES = 1 << 26
-# Outputs up to which a product with kept values takes as long as reading them.
-READ_OUTPUTS = 8
+# Outputs up to which a product with kept values is bound by reading them; each further one takes what a
+# feature does.
+READ_OUTPUTS = 16
+READ_TASKS = 8
+# Part of the key of what is remembered: raised when the engine is another, so that it is measured again.
+ENGINE = "engine 2"
 # The paper's implementation allows for a preconditioner of this many components.
 PAPER_COMPONENTS = 1000
 
@@ -61,7 +66,8 @@ class Rates:
     value: float  # one kernel value, beside its product
     feature: float  # one multiplication and addition of its product
     write: float  # one byte of fresh memory
-    read: float  # one byte of memory in a product with the weights of a few outputs
+    read: float  # one byte of kept values in a product with the weights of one output
+    read_output: float  # what each further output adds to that, up to `READ_OUTPUTS`
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ def measure_resource(
 ) -> Resource:
     """The resource of a real device: S_G read now, C_G measured once and remembered in `cache`."""
     threads = f"{torch.get_num_threads()} threads"
-    key = " | ".join([_device_name(device), str(dtype), threads, f"torch {torch.__version__}"])
+    key = " | ".join([_device_name(device), str(dtype), threads, f"torch {torch.__version__}", ENGINE])
     cache = cache or platformdirs.user_cache_path("mercer") / "capacity.json"
     known = _read_cache(cache)
     entry = known.get(key)
@@ -311,9 +317,23 @@ def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
     side = int(math.sqrt(RATE_BYTES / 4))
     memory = torch.empty(side, side, dtype=torch.float32, device=device)
     write = _seconds(lambda: float(memory.fill_(1.0)[0, 0])) / RATE_BYTES
-    few_rows = memory[:READ_OUTPUTS].clone()
-    read = min(_seconds(lambda: float((few_rows @ memory)[0, 0])) for _ in range(3)) / RATE_BYTES
-    return Rates(max(0.0, short - few * feature), feature, write, read)
+    workers, parts = workers_for(device), pieces(0, side, side // READ_TASKS)
+
+    def seconds_a_byte(outputs: int) -> float:
+        weights = memory[:outputs].clone()
+
+        def read(i: int, worker: int) -> None:
+            torch.mm(weights[:, parts[i]], memory[parts[i]])
+
+        def run() -> None:
+            workers.run(read, len(parts))
+            float(memory[0, 0])  # waits for the device
+
+        return min(_seconds(run) for _ in range(3)) / RATE_BYTES
+
+    one, several = seconds_a_byte(1), seconds_a_byte(READ_OUTPUTS)
+    read_output = max(0.0, several - one) / (READ_OUTPUTS - 1)
+    return Rates(max(0.0, short - few * feature), feature, write, one, read_output)
 
 
 def _seconds(run: Callable[[], object]) -> float:
