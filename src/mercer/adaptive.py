@@ -28,7 +28,7 @@ from torch import Tensor
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
 from mercer.products import CPU_PANEL_ROWS
-from mercer.resource import READ_OUTPUTS, Resource
+from mercer.resource import READ_OUTPUTS, Resource, affordable_points
 from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
@@ -194,16 +194,17 @@ def adapt(
     ridge: float = 0.0,
     requests: Requests = Requests(),
     n_held_out: int = 0,
+    data_on_disk: bool = False,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for training points in random order; the first s are the subsample."""
     n, d = points.x.shape
     features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
     work = features + n_outputs + ELEMENTWISE_FEATURES
-    # Estimates hold about this many matrices over the subsample or the fresh points at once, which must
-    # leave room for the rest.
+    # Estimates hold about this many matrices over the subsample or the fresh points at once, and two
+    # copies of such points, which must leave room for the rest.
     usable = resource.memory - resource.reserved
     affordable = max(
-        FEWEST_FRESH, int(math.sqrt(usable / (2 * ESTIMATE_MATRICES * resource.element_size)))
+        FEWEST_FRESH, affordable_points(usable, ESTIMATE_MATRICES, 2 * d, resource.element_size)
     )
     s = _subsample_size(n, requests, affordable)
     critical_before = 0.0
@@ -213,7 +214,10 @@ def adapt(
         rank = len(spectrum.sigma) if requests.n_components else safe_components(spectrum, n)
         m_S = resource.memory_batch(n, d, n_outputs, preconditioner=s * rank)
         m_C = resource.capacity_batch(n, d, n_outputs)
-        m_G = min(m_C, m_S) if requests.batch_size is None else requests.batch_size
+        # Tiles hold no block of the batch, so memory alone is no reason for one that wastes the device.
+        m_G = min(m_C, max(m_S, resource.full_rate_rows))
+        if requests.batch_size is not None:
+            m_G = requests.batch_size
         m_G = int(max(1, min(m_G, n)))
         fresh = fresh_sample(kernel, points, s, min(FRESH_POINTS, affordable))
         paper = min(rank, paper_components(spectrum, m_G))
@@ -246,7 +250,9 @@ def adapt(
     eta = requests.step_size or best_step_size(m, beta, lambda_1)
     plain = fresh.estimate(None, 0)
     size = resource.element_size
-    spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - points.x.nbytes)
+    # Held-out points are held as given and as prepared.
+    data = 2 * size * n_held_out * d + (0 if data_on_disk else points.x.nbytes)
+    spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - data)
     # Half of K and what the panels' corners stand out, and all of K for the held-out points.
     whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
     kept = min(spare, whole)
@@ -284,6 +290,7 @@ def adapt(
         eigenvalues=tuple((spectrum.sigma / s).tolist()),
         first_epoch_seconds=first,
         later_epoch_seconds=later,
+        data_on_disk=data_on_disk,
         notes=spectrum.notes,
     )
     return plan, level(spectrum, q, rho)

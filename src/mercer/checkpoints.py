@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -44,7 +45,8 @@ def write_checkpoint(
     mark: str,
 ) -> None:
     tensors, machine = machine_parts(problem.machine)
-    del tensors["centres"], tensors["alpha"]  # made again from the data
+    made_again = ("centres", "extended_centres", "alpha")  # from the data
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in made_again}
     state, numbers = training.state()
     tensors |= {f"training.{name}": tensor for name, tensor in state.items()}
     tensors |= {"levelled.V": problem.levelled.V, "levelled.D": problem.levelled.D}
@@ -93,7 +95,8 @@ class Saved:
         plan = Plan.from_json(contents["plan"])
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=settings.device)
         preparation = preparation_from(self.tensors, contents["machine"])
-        points = preparation.points(data.X, data.rows, like, known=True)
+        memory = 0.0 if plan.data_on_disk else math.inf
+        points = preparation.points(data.X, data.rows, like, True, memory)
         offset = self.tensors["offset"].to(like)
         y = torch.from_numpy(data.Y[data.rows]).to(like) - offset  # (n, l)
         # Copies, since a product may round by where in memory its matrices begin.

@@ -19,12 +19,14 @@ from mercer.machine import KernelMachine
 from mercer.plan import Plan
 from mercer.preparation import Preparation, fit_preparation, projected
 from mercer.products import HeldOutProducts, TrainingProducts
-from mercer.resource import Resource, measure_resource, with_memory
+from mercer.resource import Resource, affordable_points, measure_resource, with_memory
 from mercer.selection import CANDIDATES, FINE_POINTS, Selection, select
 from mercer.training import Limits, Training, Validation
 
 Array = NDArray[Any]
 KernelLike = str | Kernel | Callable[[Tensor, Tensor], Tensor]
+# Data that takes more than this share of the memory lies in a file: work and kept values need some too.
+DATA_SHARE = 0.5
 # Standard deviations of features within this factor of one another are on one scale.
 ONE_SCALE = 2.0
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -83,11 +85,12 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
 
     preparation, given, ridge, selection = _choose(data, settings, resource, on_tried)
     on_stage("preparing the data")
-    points = preparation.points(data.X, data.rows, like, known=True)
+    most = data_memory(settings.device, resource)
+    points = preparation.points(data.X, data.rows, like, True, most)
     if preparation.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
         without = replace(resource, integer_gain=0.0)
         preparation, given, ridge, selection = _choose(data, settings, without, on_tried)
-        points = preparation.points(data.X, data.rows, like, known=True)
+        points = preparation.points(data.X, data.rows, like, True, most)
     kernel = given if preparation.grid is None else in_units(given, preparation.grid.scale)
     y = torch.from_numpy(data.Y[data.rows]).to(like)  # (n, l)
     offset, scaled_ridge = y.mean(0), ridge  # (l,)
@@ -101,10 +104,24 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
     requests = settings.requests
     if requests.batch_size is not None:
         requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
-    plan, levelled = adapt(kernel, points, y.shape[1], resource, scaled_ridge, requests, n_held_out)
+    plan, levelled = adapt(
+        kernel,
+        points,
+        y.shape[1],
+        resource,
+        scaled_ridge,
+        requests,
+        n_held_out,
+        data_on_disk=points.rows.nbytes > most,
+    )
     plan = replace(plan, kernel=str(given), preparation=preparation.describe())
     machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
     return Problem(given, ridge, machine, levelled, plan, y, selection)
+
+
+def data_memory(device: torch.device, resource: Resource) -> float:
+    """Bytes that the data may take in memory; a device of its own has no file to read from."""
+    return DATA_SHARE * (resource.memory - resource.reserved) if device.type == "cpu" else math.inf
 
 
 def training(
@@ -175,8 +192,9 @@ def _choose(
     needs_search = settings.ridge is None or chooses_kernel
     selection = None
     if needs_search:
-        # A dozen matrices of float64 over the sample may be alive at once.
-        affordable = int(math.sqrt((resource.memory - resource.reserved) / (2 * 12 * 8)))
+        # A dozen matrices of float64 over the sample may be alive at once, and some copies of it.
+        usable = resource.memory - resource.reserved
+        affordable = affordable_points(usable, 12, 4 * plain.width, 8)
         sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
         names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)

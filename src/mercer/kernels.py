@@ -36,8 +36,8 @@ GATHER_ELEMENTS = 1 << 22
 # Up to this many features a squared norm of bytes, at most 2^14 a feature, is a whole number that
 # float32 holds exactly, and so is every distance small enough for rounding to show.
 EXACT_FEATURES = 1_024
-# Rows whose norms are computed at a time.
-NORM_ROWS = 4_096
+# Values whose squares are held at once while norms are computed.
+NORM_ELEMENTS = 1 << 22
 # Rows evaluated at a time where only the diagonal of a callable's block is wanted.
 DIAGONAL_ROWS = 128
 
@@ -70,12 +70,18 @@ class Points:
         """Points of rows with room for two numbers after x, (n, d + 2), which are filled in."""
         x, norms = extended[:, :-2], extended[:, -1]
         extended[:, -2] = 1
-        for first in range(0, len(x), NORM_ROWS):  # a few at a time, as squares take memory too
-            rows = slice(first, first + NORM_ROWS)
+        for rows in _few_rows(x):
             norms[rows] = x[rows].square().sum(1)
         if beyond is not None:
             norms += beyond
-        return cls(x, norms, float(norms.max()) if len(x) else 0.0, extended, beyond)
+        return cls.of_whole(extended, beyond)
+
+    @classmethod
+    def of_whole(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
+        """Points of rows (x, 1, ||x||²) as they are, (n, d + 2)."""
+        norms = extended[:, -1]
+        bound = float(norms.max()) if len(extended) else 0.0
+        return cls(extended[:, :-2], norms, bound, extended, beyond)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -110,6 +116,11 @@ class Points:
         return known[1]
 
     @property
+    def rows(self) -> Tensor:
+        """The points as they lie in memory or in a file: bytes, (n, d), or extended rows, (n, d + 2)."""
+        return self.x if self.extended is None else self.extended
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.squared_norms.dtype
 
@@ -124,6 +135,12 @@ class Points:
         extended = self.squared_norms.new_empty(n, d + 2)
         extended[:, :d] = self.x
         return Points.of_extended(extended, self.beyond)
+
+
+def _few_rows(x: Tensor) -> list[slice]:
+    """All rows, some at a time."""
+    step = max(1, NORM_ELEMENTS // max(1, x.shape[1]))
+    return [slice(first, first + step) for first in range(0, len(x), step)]
 
 
 def squared_distances(
@@ -204,8 +221,7 @@ def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> N
 
 def byte_points(codes: Tensor, dtype: torch.dtype, beyond: Tensor | None = None) -> Points:
     """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
-    firsts = range(0, len(codes), NORM_ROWS)
-    norms = [codes[i : i + NORM_ROWS].to(torch.int32).square_().sum(1) for i in firsts]
+    norms = [codes[rows].to(torch.int32).square_().sum(1) for rows in _few_rows(codes)]
     squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
     if beyond is not None:
         squared_norms += beyond

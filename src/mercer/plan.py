@@ -70,6 +70,7 @@ class Plan:
     first_epoch_seconds: float | None = None  # predicted, where the device's rates are known
     later_epoch_seconds: float | None = None
     preparation: str = "as given"  # what is done to the features
+    data_on_disk: bool = False  # more than the memory allows, read from a file as it is needed
     notes: tuple[str, ...] = ()  # fallbacks
 
     @property
@@ -93,6 +94,8 @@ class Plan:
         """Bytes the run takes: data, weights and copies, targets, preconditioner, kept kernel values."""
         size = 8 if self.precision == "float64" else 4
         data = self.n * self.d * (1 if self.products == EIGHT_BIT else size)
+        if self.data_on_disk:
+            data = 0
         return (
             data + working_memory(self.n, self.n_outputs, self.subsample_size, size) + self.kept_memory
         )
@@ -119,7 +122,11 @@ class Plan:
         paper = self.paper_rule
         rows = [
             ("data", f"{self.n:,} × {self.d:,}", f"points × features; outputs: {self.n_outputs:,}"),
-            ("features", "", self.preparation),
+            (
+                "features",
+                "",
+                self.preparation + "; in a file, as memory is short" * self.data_on_disk,
+            ),
             ("kernel", self.kernel, f"{self.precision} on {self.device} ({self.device_name})"),
             ("C_G", _short(self.capacity), "operations in flight that saturate the device"),
             (

@@ -9,6 +9,8 @@ along as one number.
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,8 +23,8 @@ from torch import Tensor
 from mercer.eightbit import SAMPLE_ROWS, Grid, recognise
 from mercer.kernels import Points, byte_points
 
-# Rows handled at a time, so that a copy of the data in another form is never held whole.
-CHUNK_ROWS = 8_192
+# Values handled at a time, so that a copy of the data in another form is never held whole.
+CHUNK_ELEMENTS = 1 << 22
 # With fewer features the product is too small a part of the work for bytes to pay.
 FEWEST_INTEGER_FEATURES = 64
 # A direction with less than this share of the largest variance is rounding error of the data.
@@ -63,18 +65,26 @@ class Preparation:
             z = inside
         return z, beyond
 
-    def points(self, x: Array, rows: Array | None, like: Tensor, known: bool = False) -> Points:
+    def points(
+        self,
+        x: Array,
+        rows: Array | None,
+        like: Tensor,
+        known: bool = False,
+        memory: float = math.inf,
+    ) -> Points:
         """Inputs ready for the kernel, all rows or some, on the device and in the precision of `like`.
 
-        `known`: these are training points, which nothing separates from the space they span.
+        `known`: these are training points, which nothing separates from the space they span.  Where they
+        would take more than `memory` bytes they lie in a file and are read as they are needed.
         """
         if self.grid is not None:
-            points = self._byte_points(x, rows, like)
+            points = self._byte_points(x, rows, like, memory)
             if points is not None:
                 return points
         unit = 1.0 if self.grid is None else self.grid.scale  # inputs off the grid count in its steps
         n = len(x) if rows is None else len(rows)
-        extended = like.new_empty(n, self.width + 2)
+        extended = _room((n, self.width + 2), like, memory)
         beyond = like.new_empty(n)
         for part, chunk in _chunks(x, rows):
             z, outside = self.floats(chunk)
@@ -97,20 +107,21 @@ class Preparation:
             done.append("kept as bytes")
         return "; ".join(done) or "as given"
 
-    def _byte_points(self, x: Array, rows: Array | None, like: Tensor) -> Points | None:
+    def _byte_points(self, x: Array, rows: Array | None, like: Tensor, memory: float) -> Points | None:
         """The same as bytes, or None where a value is off the grid."""
         assert self.grid is not None
-        codes = np.empty((len(x) if rows is None else len(rows), self.width), dtype=np.int8)
+        shape = (len(x) if rows is None else len(rows), self.width)
+        codes = _room(shape, torch.zeros((), dtype=torch.int8), memory)
         beyond = np.zeros(len(codes))
         for part, chunk in _chunks(x, rows):
             varying, outside = self._varying(chunk)
             encoded = self.grid.encode(varying)
             if encoded is None:
                 return None
-            codes[part] = encoded
+            codes[part] = torch.from_numpy(encoded)
             beyond[part] = outside / self.grid.scale**2
         far = torch.from_numpy(beyond).to(like) if beyond.any() else None
-        return byte_points(torch.from_numpy(codes).to(like.device), like.dtype, far)
+        return byte_points(codes.to(like.device), like.dtype, far)
 
     def _varying(self, x: Array) -> tuple[Array, Array]:
         """The features that vary, (m, d'), and the squared distance from those that do not, (m,)."""
@@ -130,6 +141,8 @@ def fit_preparation(
     of it is 8-bit shows only when it is encoded.
     """
     d = x.shape[1]
+    few = rows[:SAMPLE_ROWS]
+    rows = np.sort(rows)  # statistics do not depend on the order, and x may be a file
     if not translation_invariant:
         plain = Preparation(d, None, np.zeros(0), np.zeros(d), None, None, False, None)
         return plain, _moments(plain, x, rows)[1]
@@ -141,19 +154,39 @@ def fit_preparation(
     constants = low[~varying]
     plain = Preparation(d, columns, constants, np.zeros(int(varying.sum())), None, None, False, None)
     if as_bytes and plain.width >= FEWEST_INTEGER_FEATURES:
-        grid = recognise(plain._varying(x[rows[:SAMPLE_ROWS]])[0], float(low[varying].min()))
+        grid = recognise(plain._varying(x[few])[0], float(low[varying].min()))
         if grid is not None:
             return replace(plain, shift=np.full(plain.width, grid.origin), grid=grid), None
     mean, deviations = _moments(plain, x, rows)
     return replace(plain, shift=mean), deviations
 
 
+def _room(shape: tuple[int, int], like: Tensor, memory: float) -> Tensor:
+    """An empty matrix of the type of `like`, where it is or, beyond so many bytes, in a file.
+
+    The file is a temporary one (TMPDIR says where) that the system takes away with the tensor.
+    """
+    if shape[0] * shape[1] * like.element_size() <= memory:
+        return like.new_empty(shape)
+    dtype = torch.empty(0, dtype=like.dtype).numpy().dtype
+    with tempfile.TemporaryFile(prefix="mercer-") as file:
+        return torch.from_numpy(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
+
+
 def _chunks(x: Array, rows: Array | None) -> Iterator[tuple[slice, Array]]:
     """Slices of the result and the rows that go there."""
     n = len(x) if rows is None else len(rows)
-    for first in range(0, n, CHUNK_ROWS):
-        part = slice(first, min(first + CHUNK_ROWS, n))
-        yield part, x[part] if rows is None else x[rows[part]]
+    step = max(1, CHUNK_ELEMENTS // x.shape[1])
+    for first in range(0, n, step):
+        part = slice(first, min(first + step, n))
+        if rows is None:
+            yield part, x[part]
+            continue
+        # In the order they lie in, since x may be a file.
+        order = np.argsort(rows[part])
+        chunk = np.empty((len(order), x.shape[1]), dtype=x.dtype)
+        chunk[order] = x[rows[part][order]]
+        yield part, chunk
 
 
 def _range(x: Array, rows: Array) -> tuple[Array, Array]:

@@ -371,6 +371,16 @@ def _write_cache(path: Path, known: dict[str, dict[str, float]]) -> None:
         return  # a read-only home only costs measuring again
 
 
+def affordable_points(memory: float, matrices: int, features: int, element_size: int) -> int:
+    """Points s for which `matrices` of s × s and one of s × `features` take half of so many bytes.
+
+    >>> affordable_points(2 * 8 * (3 * 100**2 + 50 * 100), 3, 50, 8)
+    100
+    """
+    half = memory / (2 * element_size)
+    return int((math.sqrt(features**2 + 4 * matrices * half) - features) / (2 * matrices))
+
+
 def with_memory(resource: Resource, memory: float | None) -> Resource:
     """The same device with a budget set by hand."""
     return resource if memory is None else replace(resource, memory=memory, reserved=0.0)

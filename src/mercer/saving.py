@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
+from safetensors.torch import save_file
 from torch import Tensor
 
 from mercer.eightbit import Grid
@@ -26,7 +26,7 @@ from mercer.machine import KernelMachine
 from mercer.preparation import Preparation
 
 FORMAT = "mercer"
-VERSION = 1
+VERSION = 2  # 1 had float centres without their norms
 _PREPARATION_ARRAYS = ("columns", "constants", "shift", "scale", "projection")
 
 
@@ -42,16 +42,14 @@ def write_file(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tenso
         "data": text,
         "checksum": _checksum(tensors, text),
     }
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(to_bytes(tensors, header))
-            file.flush()
+        save_file(tensors, beside, header)
+        with beside.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
@@ -106,7 +104,10 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
         for name in _PREPARATION_ARRAYS
         if getattr(preparation, name) is not None
     }
-    tensors |= {"centres": machine.centres.x, "alpha": machine.alpha, "offset": machine.offset}
+    # As they lie in memory, so that a file larger than memory is written and read without a copy.
+    centres = machine.centres
+    tensors["centres" if centres.extended is None else "extended_centres"] = centres.rows
+    tensors |= {"alpha": machine.alpha, "offset": machine.offset}
     data = {
         "kernel": machine.kernel.to_dict(),
         "n_features": preparation.n_features,
@@ -118,8 +119,12 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
 
 def machine_from(tensors: dict[str, Tensor], data: dict[str, Any]) -> KernelMachine:
     kernel = kernel_from_dict(data["kernel"])
-    x, alpha = tensors["centres"], tensors["alpha"]
-    centres: Points = byte_points(x, alpha.dtype) if x.dtype == torch.int8 else kernel.points(x)
+    alpha = tensors["alpha"]
+    if "extended_centres" in tensors:
+        centres = Points.of_whole(tensors["extended_centres"])
+    else:
+        x = tensors["centres"]
+        centres = byte_points(x, alpha.dtype) if x.dtype == torch.int8 else kernel.points(x)
     return KernelMachine(kernel, preparation_from(tensors, data), centres, alpha, tensors["offset"])
 
 
