@@ -87,7 +87,7 @@ def test_damaged_foreign_newer_and_changed_files_are_refused(tmp_path):
     path.write_bytes(bytes(changed))
     with pytest.raises(ValueError, match="checksum is off"):
         mercer.load(path)
-    path.write_bytes(whole.replace(b'"version":"1"', b'"version":"9"'))
+    path.write_bytes(whole.replace(b'"version":"2"', b'"version":"9"'))
     with pytest.raises(ValueError, match="install a newer one"):
         mercer.load(path)
     write_file(path, "checkpoint", {}, {})

@@ -90,7 +90,8 @@ def test_a_model_whose_data_does_not_fit_is_trained_saved_and_loaded(rng, tmp_pa
     np.testing.assert_array_equal(loaded.predict(X[:100]), model.predict(X[:100]))
     roomy = KernelRegressor("gaussian", memory="2GB", **settings).fit(X, y)
     assert not roomy.plan_.data_on_disk
-    np.testing.assert_allclose(model.predict(X), roomy.predict(X), atol=1e-4)
+    # Fewer fresh points are affordable, so the step is another by a few thousandths.
+    np.testing.assert_allclose(model.predict(X), roomy.predict(X), atol=2e-3)
 
 
 def test_a_tight_budget_does_not_shrink_the_batch_to_nothing(rng):

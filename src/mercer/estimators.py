@@ -450,9 +450,9 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fill_in(self, tensors: dict[str, Tensor], data: dict[str, Any]) -> Self:
         """The fitted attributes from a file."""
-        self.machine_ = machine_from(tensors, data["machine"])
-        self.kernel_ = kernel_from_dict(data["kernel"])
         self.plan_ = Plan.from_json(data["plan"])
+        self.machine_ = machine_from(tensors, data["machine"], in_place=self.plan_.data_on_disk)
+        self.kernel_ = kernel_from_dict(data["kernel"])
         self.eigenvalues_ = np.array(self.plan_.eigenvalues)
         self.history_ = History(tuple(Epoch(**epoch) for epoch in data["history"]))
         self.selection_ = Selection.from_dict(data["selection"])

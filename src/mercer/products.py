@@ -154,8 +154,8 @@ def kernel_times(
 ) -> Tensor:
     """K(a, centres) @ weights, (len(a), l); `on_progress` gets rows done and rows in all."""
     device = weights.device
-    whole = len(a) + -len(a) % COLUMN_GROUP
-    at_once = min(panel_rows(device), max(COLUMN_GROUP, whole))
+    groups = min(panel_rows(device) // COLUMN_GROUP, -(-len(a) // COLUMN_GROUP))
+    at_once = COLUMN_GROUP * max(1, groups)
     columns = pieces(0, len(centres), max(1, tile_elements(device) // at_once))
     n_outputs = weights.shape[1]
     if n_outputs == 1:  # a product with one vector would round a row differently by its place

@@ -117,8 +117,13 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
     return tensors, data
 
 
-def machine_from(tensors: dict[str, Tensor], data: dict[str, Any]) -> KernelMachine:
+def machine_from(
+    tensors: dict[str, Tensor], data: dict[str, Any], *, in_place: bool = False
+) -> KernelMachine:
+    """The machine; `in_place`: its centres stay in the file and are read as they are needed."""
     kernel = kernel_from_dict(data["kernel"])
+    if not in_place:  # a product may round by where in memory its matrices begin
+        tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     alpha = tensors["alpha"]
     if "extended_centres" in tensors:
         centres = Points.of_whole(tensors["extended_centres"])
