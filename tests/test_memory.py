@@ -96,7 +96,7 @@ def test_a_model_whose_data_does_not_fit_is_trained_saved_and_loaded(rng, tmp_pa
 
 def test_a_tight_budget_does_not_shrink_the_batch_to_nothing(rng):
     X = rng.normal(size=(6_000, 400)).astype(np.float32)
-    plan = KernelRegressor("laplacian", memory="15MB", random_state=0).plan(X, X[:, 0])
+    plan = KernelRegressor("laplacian", memory="8MB", random_state=0).plan(X, X[:, 0])
     assert plan.memory_batch_size == 0
     assert plan.batch_size > 8
 
