@@ -1,8 +1,8 @@
 """A short benchmark of the engine on this machine: what the device can do, and how close training comes.
 
 The yardstick is arithmetic that cannot be avoided: one full float32 product of the data with itself,
-2 n² d operations at the best rate seen here.  Of several runs the best counts, since others may share the
-machine.  All of it takes seconds; benchmarks/engine.py is the thorough one.
+2 n² d operations at the best rate seen here.  Of several runs the best counts, since others may share
+the machine.  All of it takes seconds; benchmarks/engine.py is the thorough one.
 """
 
 from __future__ import annotations

@@ -73,11 +73,10 @@ def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
     wrong = truth != said
     pairs, times = np.unique(truth[wrong] * count + said[wrong], return_counts=True)
     instead = {int(pairs[i]) // count: i for i in np.argsort(times, kind="stable")}  # the last one stays
-    error = float(wrong.mean())
     return ClassificationMeasures(
         len(y),
-        error,
-        _interval(error, len(y)),
+        float(wrong.mean()),
+        wilson_interval(int(wrong.sum()), len(y)),
         1 - float(rows.max()) / len(y),
         tuple(
             ClassMeasure(
@@ -93,11 +92,15 @@ def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
     )
 
 
-def _interval(error: float, m: int) -> tuple[float, float]:
-    """Wilson's interval of a share seen in m rows, which is sound at 0 and for few rows as well."""
-    z = NORMAL_95**2 / m
-    middle = (error + z / 2) / (1 + z)
-    half = math.sqrt(z * (error * (1 - error) + z / 4)) / (1 + z)
+def wilson_interval(hits: int, n: int) -> tuple[float, float]:
+    """95 % interval of a share seen in n rows, which is sound at 0 and for few rows as well.
+
+    >>> [round(bound, 3) for bound in wilson_interval(0, 100)]
+    [0.0, 0.037]
+    """
+    share, z = hits / n, NORMAL_95**2 / n
+    middle = (share + z / 2) / (1 + z)
+    half = math.sqrt(z * (share * (1 - share) + z / 4)) / (1 + z)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

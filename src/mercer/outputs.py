@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+
+
+PARQUET = (".parquet", ".pq")
 
 
 class OutputError(ValueError):
@@ -53,3 +61,37 @@ def whole_file(place: Path) -> Iterator[Path]:
         os.replace(beside, place)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[str, ...]:
+    """Write a table part by part, as CSV or by its ending as Parquet; None is standard output."""
+    if place is None:
+        return _write_csv(frames, sys.stdout.buffer)
+    with whole_file(place) as beside:
+        if place.suffix in PARQUET:
+            return _write_parquet(frames, beside)
+        with beside.open("wb") as file:
+            return _write_csv(frames, file)
+
+
+def _write_csv(frames: Iterable[pl.DataFrame], file: BinaryIO) -> tuple[str, ...]:
+    names: tuple[str, ...] = ()
+    for frame in frames:
+        # As text first, since polars would write to a pipe that is closed without being told.
+        file.write(frame.write_csv(include_header=not names).encode())
+        names = tuple(frame.columns)
+    file.flush()
+    return names
+
+
+def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> tuple[str, ...]:
+    """By way of a file for each part, since polars has no writer that is given one after another."""
+    names: tuple[str, ...] = ()
+    with tempfile.TemporaryDirectory(prefix=".mercer-", dir=path.parent) as folder:
+        parts = []
+        for frame in frames:
+            parts.append(Path(folder) / f"{len(parts)}.parquet")
+            frame.write_parquet(parts[-1])
+            names = tuple(frame.columns)
+        pl.scan_parquet(parts).sink_parquet(path)
+    return names
