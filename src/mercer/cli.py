@@ -121,10 +121,11 @@ def _notes() -> Iterator[None]:
     """Warnings are shown as notes, without the place in the code they come from."""
 
     def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if issubclass(category, UserWarning):
-            print(f"note: {message}", file=sys.stderr, flush=True)
+        print(f"note: {message}", file=sys.stderr, flush=True)
 
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)  # the library's own
         warnings.showwarning = show
         yield
 

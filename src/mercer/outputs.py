@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 import polars as pl
 
-
 PARQUET = (".parquet", ".pq")
 
 

@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,12 +20,15 @@ from rich.text import Text
 
 from mercer.bench import engine_figures, machine
 from mercer.demo import demonstrate
-from mercer.estimators import KernelClassifier
+from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.measures import ClassificationMeasures, Measures
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
-from mercer.workflow import Fitted, Model, Written
 
+if TYPE_CHECKING:  # demo and bench need no tables
+    from mercer.workflow import Fitted, Written
+
+Model = KernelClassifier | KernelRegressor
 # Classes listed on a screen; of more, those with the most mistakes.
 MOST_CLASSES = 20
 # Characters of a label in a table.
@@ -40,8 +43,11 @@ def _console() -> Console:
 
 def _show(*parts: Any) -> None:
     console = _console()
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def show_json(data: Any) -> None:
@@ -104,8 +110,8 @@ def _measured(measures: Measures, source: str) -> list[Any]:
     low, high = measures.interval
     return [
         Text.assemble(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
-        f"95 % sure to be between {_percent(low)} and {_percent(high)}; always saying the commonest class: "
-        f"{_percent(measures.baseline_error)}",
+        f"95 % sure to be between {_percent(low)} and {_percent(high)}; "
+        f"always saying the commonest class: {_percent(measures.baseline_error)}",
         "",
         _class_table(measures),
     ]

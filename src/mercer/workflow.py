@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -136,11 +136,25 @@ class _Source:
     labels: Table | None
 
 
-def _open(path: str, target: str | None, member: str | None = None) -> _Source:
-    table = open_table(path, member=member)
+def _open(path: str, target: str | None, folder: Path | None = None, test: bool = False) -> _Source:
+    """Open a table, `test` preferring the test arrays of a file that has them."""
+    table = _open_table(path, folder, test)
     if target is None or target in table.names or not os.path.isfile(target):
         return _Source(table, target, None)
-    return _Source(table, None, open_table(target, member=member))
+    labels = _open_table(target, folder, test)
+    if len(labels.names) != 1 or labels.n_rows != table.n_rows:
+        raise TableError(
+            f"A file of labels must be one column, with a row for each of {path}. Got {len(labels.names)} "
+            f"columns and {labels.n_rows:,} rows for {table.n_rows:,} in {target}."
+        )
+    return _Source(table, None, labels)
+
+
+def _open_table(path: str, folder: Path | None, test: bool) -> Table:
+    if test and path.lower().endswith(".npz"):
+        with suppress(TableError):  # it has only one pair of arrays
+            return open_table(path, member="test", folder=folder)
+    return open_table(path, folder=folder)
 
 
 def _estimator(task: str, parameters: Settings) -> Model:
@@ -314,8 +328,8 @@ def _rows_apart(y: Array, task: str, test: TestChoice, resume: str | None) -> Ar
         wanted = min(wanted, MOST_HELD_OUT)
     if not 0 < wanted < len(rows):
         raise TableError(
-            f"There must be rows to train on and rows to measure on. Got {len(y)}, of which {wanted} would "
-            "be held out: use --holdout 0, or give more rows."
+            f"There must be rows to train on and rows to measure on. Got {len(y)}, of which {wanted} "
+            "would be held out: use --holdout 0, or give more rows."
         )
     if labels is not None and min(wanted, len(rows) - wanted) < len(np.unique(labels)):
         labels = None  # too few for one of each class
@@ -364,12 +378,11 @@ def _parts(
     columns: Columns | PlainColumns, source: _Source, notes: dict[str, None]
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Numbers, features and truth of the rows whose truth is known, some at a time."""
-    step = _rows_at_a_time(len(source.table.names))
-    labels = None if source.labels is None else source.labels.chunks(rows=step)
+    labels = None if source.labels is None else pl.concat(source.labels.chunks()).to_series()
     first, unknown = 0, 0
-    for frame in source.table.chunks(rows=step):
+    for frame in source.table.chunks():
         if labels is not None:
-            frame = frame.with_columns(next(labels).to_series().alias(columns.target))
+            frame = frame.with_columns(labels[first : first + len(frame)].alias(columns.target))
         known = _known(frame, columns.target)
         numbers = first + np.flatnonzero(known)
         first += len(frame)
@@ -386,8 +399,8 @@ def _parts(
 def _known(frame: pl.DataFrame, target: str) -> Array:
     if target not in frame.columns:
         raise TableError(
-            f"The table must have the column {target!r}, which is the target. Got "
-            f"{', '.join(map(repr, frame.columns[:8]))}{' …' if frame.width > 8 else ''}: name it by --target."
+            f"The table must have the target {target!r}. Got {', '.join(map(repr, frame.columns[:8]))}"
+            f"{' …' if frame.width > 8 else ''}: name it by --target."
         )
     values = frame[target]
     known = values.is_not_null()
@@ -465,8 +478,8 @@ def _columns(model: Model, table: Table, target: str | None) -> Columns | PlainC
         raise TableError(f"The table must have the column {missing[0]!r} of the model. Got none.")
     if len(names) != model.n_features_in_:
         raise TableError(
-            f"The table must have the {model.n_features_in_} columns the model was trained on, in order, as it "
-            f"knows no names. Got {len(names)} beside {truth!r}."
+            f"The table must have the {model.n_features_in_} columns the model was trained on, in order. "
+            f"Got {len(names)} beside {truth!r}."
         )
     return PlainColumns(tuple(names), truth)
 
@@ -515,7 +528,7 @@ def predict(
 
     def frames() -> Iterator[pl.DataFrame]:
         nonlocal count
-        for frame in table.chunks(rows=_rows_at_a_time(len(table.names))):
+        for frame in table.chunks():
             X, found = columns.features(frame)
             notes.update(dict.fromkeys(found))
             yield _answers(model, X, frame.select(copied), proba)
