@@ -1,4 +1,4 @@
-"""Charts as SVG text: lines, dots, bands and columns between two axes.
+"""Charts as SVG text: lines, dots, spans and columns between two axes.
 
 Colours are classes only (`a` and `b` for the two series, `soft` for what is behind them): the page's
 style sheet says what they are, so a chart follows the page into dark mode and onto paper.
@@ -19,7 +19,9 @@ from mercer.report.numbers import number, power_of_ten
 # One unit is one CSS pixel where a chart is as wide as a phone: the text of a chart is then as large as
 # the small text of the page, and wider screens put charts side by side.
 WIDTH, HEIGHT = 360, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 26, 38
+RIGHT, TOP, BOTTOM = 14, 26, 38
+# Of the text of a chart, on average.
+CHARACTER_WIDTH = 6.3
 MOST_TICKS = 6
 # A logarithmic axis says more than a linear one only where values differ by such a factor.
 LEAST_LOG_RATIO = 5.0
@@ -63,9 +65,10 @@ class Axis:
         found = list(self._log_ticks() if self.log else self._linear_ticks())
         if self.kind == "share":
             return [(v, f"{number(100 * v)}\u00a0%") for v in found]
-        exponents = np.log10(found) if self.log else np.array([0.5])
-        if len(found) > 2 and (exponents == exponents.round()).all() and abs(exponents).max() > 3:
-            return [(v, power_of_ten(round(e))) for v, e in zip(found, exponents, strict=True)]
+        exponents = [round(math.log10(v)) for v in found] if self.log else []
+        powers = self.log and found == [10.0**e for e in exponents]
+        if powers and len(found) > 2 and max(map(abs, exponents)) > 3:
+            return [(v, power_of_ten(e)) for v, e in zip(found, exponents, strict=True)]
         # As many digits as tell one tick from the next.
         apart = min(np.diff(found), default=1.0)
         digits = 1 + math.floor(math.log10(max(map(abs, found), default=1.0) / apart * (1 + 1e-9)))
@@ -96,6 +99,8 @@ class Chart:
 
     def __init__(self, x: Axis, y: Axis, height: float = HEIGHT) -> None:
         self.x, self.y, self.height = x, y, height
+        longest = max((len(text) for _, text in y.ticks()), default=0)
+        self.left = round(12 + CHARACTER_WIDTH * longest)
         self._marks: list[Markup] = []
 
     def line(self, x: ArrayLike, y: ArrayLike, kind: str) -> None:
@@ -108,11 +113,6 @@ class Chart:
         self._add(
             "path", d="".join(f"M{p}h0" for p in self._points(x, y)) or None, class_=f"dots {kind}"
         )
-
-    def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, kind: str) -> None:
-        """The area between two lines."""
-        edge = self._points(x, high) + self._points(x, low)[::-1]
-        self._add("path", d="M" + "L".join(edge) + "Z", class_=f"band {kind}")
 
     def spans(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, kind: str) -> None:
         """An upright line at each x, from low to high."""
@@ -135,15 +135,18 @@ class Chart:
         bottom, right = self.height - BOTTOM, WIDTH - RIGHT
         y_ticks = [(float(self._py([v])[0]), text) for v, text in self.y.ticks()]
         x_ticks = [(float(self._px([v])[0]), text) for v, text in self.x.ticks()]
-        grid = "".join(f"M{LEFT} {y:.1f}H{right}" for y, _ in y_ticks)
+        grid = "".join(f"M{self.left} {y:.1f}H{right}" for y, _ in y_ticks)
         marks = "".join(f"M{x:.1f} {bottom}v4" for x, _ in x_ticks)
         return element(
             "svg",
             element("title", title),
             element("desc", description),
             element("path", d=grid or None, class_="grid"),
-            element("path", d=f"M{LEFT} {bottom}H{right}{marks}", class_="axis"),
-            *(element("text", t, x=LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end") for y, t in y_ticks),
+            element("path", d=f"M{self.left} {bottom}H{right}{marks}", class_="axis"),
+            *(
+                element("text", t, x=self.left - 6, y=f"{y + 4:.1f}", text_anchor="end")
+                for y, t in y_ticks
+            ),
             *(element("text", t, x=f"{x:.1f}", y=bottom + 16, text_anchor="middle") for x, t in x_ticks),
             *self._marks,
             element("text", self.y.label, x=2, y=12, class_="label"),
@@ -156,7 +159,7 @@ class Chart:
         self._marks.append(element(name, *children, **attributes))
 
     def _px(self, values: ArrayLike) -> NDArray[np.float64]:
-        return LEFT + (WIDTH - LEFT - RIGHT) * self.x.share(values)
+        return self.left + (WIDTH - self.left - RIGHT) * self.x.share(values)
 
     def _py(self, values: ArrayLike) -> NDArray[np.float64]:
         return self.height - BOTTOM - (self.height - BOTTOM - TOP) * self.y.share(values)

@@ -40,13 +40,13 @@ MOST_LEVEL_CHARACTERS = 24
 MOST_MISTAKES = 15
 RELIABILITY_BINS = 10
 # Bins with fewer rows say next to nothing and are joined with their neighbours.
-ROWS_PER_RELIABILITY_BIN = 15
+ROWS_PER_RELIABILITY_BIN = 5
 # Dots of a cloud: more say nothing more and only make the page larger.
 MOST_DOTS = 2_000
-# Fewer residuals have no quantiles worth a band; each part of the band stands for at least so many.
-FEWEST_FOR_BAND = 100
-ROWS_PER_BAND_PART = 25
-MOST_BAND_PARTS = 12
+# Fewer residuals have no quantiles worth a line; each of its points stands for at least so many.
+FEWEST_FOR_QUANTILES = 100
+ROWS_PER_QUANTILE = 25
+MOST_QUANTILES = 12
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ class Evaluation:
     @property
     def sure(self) -> NDArray[np.float64] | None:
         """The probability of what is predicted, (m,)."""
-        return (
-            None
-            if self.probabilities is None
-            else np.asarray(self.probabilities.max(1), dtype=np.float64)
-        )
+        if self.probabilities is None:
+            return None
+        return np.asarray(self.probabilities.max(1), dtype=np.float64)
 
     @property
     def residuals(self) -> NDArray[np.float64]:
@@ -189,7 +187,7 @@ def _matrix(
             ),
         ),
         element("tbody", *body),
-        class_="matrix",
+        class_="matrix wide" if upright else "matrix",
     )
     return join(
         # To be scrolled by keyboard too, where it is wider than the page.
@@ -298,12 +296,14 @@ def _worst_labels(evaluation: Evaluation) -> Markup:
 def _worst_values(evaluation: Evaluation) -> Markup:
     residuals = evaluation.residuals
     typical = rms(residuals) or 1.0
-    # Three digits of a typical error, so that numbers below each other can be compared.
-    decimals = min(10, max(0, 2 - math.floor(math.log10(typical))))
+    size = math.floor(math.log10(typical))
     shown = np.argsort(-np.abs(residuals), kind="stable")[:MOST_MISTAKES]
 
     def value(v: float) -> str:
-        return f"{v:,.{decimals}f}".replace("-", "−")
+        """To three digits of a typical error, so that numbers below each other can be compared."""
+        if abs(size) > 6:
+            return number(v, 5)
+        return f"{v:,.{max(0, 2 - size)}f}".replace("-", "−")
 
     rows = (
         [
@@ -316,7 +316,8 @@ def _worst_values(evaluation: Evaluation) -> Markup:
         for i in shown
     )
     heads = ["Row#", "True#", "Predicted#", "Off by#", "Typical errors#"]
-    caption = _first_of(len(shown), len(residuals), "rows", ", those furthest off")
+    order = f", those furthest off; a typical error is {number(typical)}"
+    caption = _first_of(len(shown), len(residuals), "rows", order)
     return table(heads, rows, caption=caption)
 
 
@@ -336,13 +337,14 @@ def _regression_charts(evaluation: Evaluation) -> Markup:
     left.line([left.x.low, left.x.high], [0, 0], "soft dashed")
     left.dots(predicted[shown], residuals[shown], "a cloud")
     caption = "Around 0 everywhere, if nothing is left to be learnt."
-    if m >= FEWEST_FOR_BAND:
-        parts = np.array_split(np.argsort(predicted), min(MOST_BAND_PARTS, m // ROWS_PER_BAND_PART))
+    if m >= FEWEST_FOR_QUANTILES:
+        parts = np.array_split(np.argsort(predicted), min(MOST_QUANTILES, m // ROWS_PER_QUANTILE))
         at = [float(np.median(predicted[part])) for part in parts]
         low, middle, high = np.array([np.quantile(residuals[part], [0.1, 0.5, 0.9]) for part in parts]).T
-        left.band(at, low, high, "b")
+        for edge in (low, high):
+            left.line(at, edge, "b fine dashed")
         left.line(at, middle, "b")
-        caption = "The line is the median of the residuals, eight of ten lie within the band."
+        caption = "The solid line is their median; eight of ten lie between the dashed ones."
     inside = np.quantile(np.abs(residuals), [0.5, 0.9])
     summary = facts(
         [
@@ -379,10 +381,10 @@ def _ranges(**columns: NDArray[np.float64]) -> str:
 
 
 def _first_of(shown: int, total: int, what: str, order: str) -> str:
-    return (
-        f"All {total:,} {what}{order}." if shown == total else f"{shown:,} of {total:,} {what}{order}."
-    )
+    count = f"All {total:,}" if shown == total else f"{shown:,} of {total:,}"
+    return f"{count} {what}{order}."
 
 
 def rms(values: NDArray[np.float64]) -> float:
+    """Root of the mean square."""
     return float(np.sqrt(np.mean(np.square(values))))

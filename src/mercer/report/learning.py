@@ -23,6 +23,7 @@ Model = KernelClassifier | KernelRegressor
 
 
 def in_words(model: Model, data_name: str, target: str) -> Markup:
+    """What was learnt, as a paragraph without symbols."""
     plan, history = model.plan_, model.history_
     d = model.n_features_in_
     classes = f" ({len(model.classes_):,} classes)" if is_classifier(model) else ""
@@ -31,8 +32,8 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
         element("bdi", data_name),
         " to predict ",
         element("bdi", target),
-        f"{classes} by {d:,} {'feature' if d == 1 else 'features'}. It compares a new row with every "
-        f"row it learnt from; how alike two rows are is for the kernel to say, here {plan.kernel}",
+        f"{classes}, given {d:,} {'feature' if d == 1 else 'features'}. It compares a new row with "
+        f"every row it learnt from; how alike two rows are is for the kernel to say, here {plan.kernel}",
     ]
     selection = model.selection_
     if selection is not None:
@@ -53,16 +54,15 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
         f"{model.stop_reason_}."
     )
     best = best_epoch(history)
-    if best is not None and best.number != history.epochs[-1].number:
-        parts.append(
-            f" The weights kept are those with the lowest held-out loss, of epoch {best.number}."
-        )
+    if best is not None:
+        parts.append(" The weights kept are those with the lowest held-out loss.")
     if not model.converged_:
         parts.append(" It had not converged, so more epochs may improve the model.")
     return join(*parts)
 
 
 def learning(model: Model) -> Markup:
+    """The learning curve and the spectrum, and the numbers of all epochs."""
     figures = element("div", _learning_curve(model), _spectrum(model), class_="pair")
     return join(figures, _epochs(model))
 
@@ -89,7 +89,7 @@ def _learning_curve(model: Model) -> Markup:
         key.append(("b", "held out"))
         chart.line(numbers, held_out, "b")
         chart.ring(best.number, best.validation_loss)
-        score = f" ({_score(model, best)})" if _score(model, best) else ""
+        score = f" ({_score_name(model)} {_score(model, best)})" if _score(model, best) else ""
         lowest = f"{number(best.validation_loss)} in epoch {best.number}{score}"
         caption += f" The ring is the lowest held-out loss, {lowest}."
     if len(epochs) <= MOST_EPOCH_DOTS:
@@ -141,7 +141,14 @@ def _epochs(model: Model) -> Markup:
     if len(history) < 2:
         return Markup("")
     scored = any(epoch.validation_score is not None for epoch in history.epochs)
-    heads = ["Epoch#", "Training loss#", "Held-out loss#", "Score#", "Seconds#", "Step#"]
+    heads = [
+        "Epoch#",
+        "Training loss#",
+        "Held-out loss#",
+        f"Held-out {_score_name(model)}#",
+        "Seconds#",
+        "Step#",
+    ]
     keep = [i for i in range(len(heads)) if scored or i not in (2, 3)]
 
     def cells(e: Epoch) -> list[str]:
@@ -157,11 +164,11 @@ def _score(model: Model, epoch: Epoch) -> str:
     score = epoch.validation_score
     if score is None or not math.isfinite(score):
         return ""
-    return (
-        f"error {100 * (1 - score):.2f}\u00a0%"
-        if is_classifier(model)
-        else f"R² {three_decimals(score)}"
-    )
+    return f"{100 * (1 - score):.2f}\u00a0%" if is_classifier(model) else three_decimals(score)
+
+
+def _score_name(model: Model) -> str:
+    return "error" if is_classifier(model) else "R²"
 
 
 def best_epoch(history: History) -> Epoch | None:
@@ -171,6 +178,7 @@ def best_epoch(history: History) -> Epoch | None:
 
 
 def plan_table(model: Model) -> Markup:
+    """Every chosen number and what it means."""
     rows = (
         element(
             "tr",

@@ -1,9 +1,7 @@
-"""Markup, and the parts that the report is made of.
+"""Markup, and the parts that a page is made of.
 
-element    one element; what is not markup already is escaped, so nothing from the data can become any
-visible    text as a reader can see it: control characters and the like as escapes
-label      a label of the data, shortened in its middle and apart from the direction of other text
-section, table, figure, facts, bullets
+`element` escapes every child and attribute that is not `Markup` already, so that nothing from the data
+can become markup; what a reader could not see, such as control characters, is shown as an escape.
 """
 
 from __future__ import annotations
@@ -81,6 +79,7 @@ def shortened(value: object, longest: int) -> str:
 
 
 def any_long(*labels: object) -> bool:
+    """Whether a table of these labels is to be stacked."""
     return any(len(visible(label)) > LONGEST_IN_COLUMN for label in labels)
 
 
@@ -126,8 +125,7 @@ def figure(title: str, chart: Markup, caption: object, key: Sequence[tuple[str, 
 
 
 def _swatch(kind: str) -> Markup:
-    d = "M11 5h0" if "dots" in kind else "M1 5H21"
-    path = element("path", d=d, class_=kind if "dots" in kind else f"line {kind}")
+    path = element("path", d="M1 5H21", class_=f"line {kind}")
     return element("svg", path, viewBox="0 0 22 10", aria_hidden="true")
 
 

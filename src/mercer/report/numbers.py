@@ -17,17 +17,21 @@ def number(value: float, digits: int = 3) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
-    exponent = math.floor(math.log10(abs(value)))
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    exponent = int(power)
     if -4 <= exponent < 7:
-        text = f"{value:,.{max(0, digits - 1 - exponent)}f}"
-        return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
-    mantissa = number(value / 10.0**exponent, digits)
-    power = power_of_ten(exponent)
-    return f"{mantissa}×{power}" if mantissa != "1" else power
+        return _trimmed(f"{value:,.{max(0, digits - 1 - exponent)}f}")
+    factor = "" if float(mantissa) == 1 else f"{_trimmed(mantissa)}×"
+    return factor + power_of_ten(exponent)
+
+
+def _trimmed(text: str) -> str:
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 
 
 def power_of_ten(exponent: int) -> str:
-    """
+    """A power of ten with its exponent raised.
+
     >>> power_of_ten(-3)
     '10⁻³'
     """

@@ -91,7 +91,7 @@ def _header(title: str, result: _Result, data_name: str) -> Markup:
         element("small", result.name) if result.name else "",
         class_="figure" if result.name else "figure none",
     )
-    sentences = element("p", " ".join(result.sentences))
+    sentences = element("p", " ".join(filter(None, result.sentences)))
     return element(
         "header",
         element("p", "Mercer · ", element("bdi", data_name), class_="eyebrow"),
@@ -171,9 +171,6 @@ def _timings(timings: Mapping[str, float]) -> Markup:
 
 def _versions(model: Model) -> Markup:
     plan = model.plan_
-    device = (
-        plan.device if plan.device_name in ("", plan.device) else f"{plan.device}, {plan.device_name}"
-    )
     return facts(
         [
             ("Mercer", mercer.__version__),
@@ -181,7 +178,7 @@ def _versions(model: Model) -> Markup:
             ("torch", torch.__version__),
             ("numpy", np.__version__),
             ("scikit-learn", sklearn.__version__),
-            ("device", f"{device}, {plan.precision}"),
+            ("device", f"{plan.device} ({plan.device_name}), {plan.precision}"),
             ("system", f"{platform.system()} {platform.machine()}"),
         ]
     )
