@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
+from mercer.messages import say, say_notes
+
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, WRONG_CALL, CTRL_C = 0, 1, 2, 128 + signal.SIGINT
 # What a terminal that is closed, a job scheduler or a shutdown sends.
@@ -70,11 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def say(text: str) -> None:
-    """A line of ours on standard error."""
-    print(f"mercer: {text}", file=sys.stderr, flush=True)
-
-
 def sentence(error: Exception) -> str:
     """What went wrong, in one line."""
     if hasattr(error, "format_message"):  # a wrong call, as typer words it
@@ -120,8 +117,8 @@ def _endings() -> Iterator[None]:
 def _notes() -> Iterator[None]:
     """Warnings are shown as notes, without the place in the code they come from."""
 
-    def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        print(f"note: {message}", file=sys.stderr, flush=True)
+    def show(message: Warning | str, *place: Any, **more: Any) -> None:
+        say_notes([message])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -87,7 +87,7 @@ def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> tuple[str, ...
     """By way of a file for each part, since polars has no writer that is given one after another."""
     names: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix=".mercer-", dir=path.parent) as folder:
-        parts = []
+        parts: list[Path] = []
         for frame in frames:
             parts.append(Path(folder) / f"{len(parts)}.parquet")
             frame.write_parquet(parts[-1])

@@ -10,7 +10,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from mercer.bench import engine_figures, machine
 from mercer.demo import demonstrate
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.measures import ClassificationMeasures, Measures
+from mercer.messages import say_notes
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
 
@@ -90,13 +91,8 @@ def show_measures(
     if as_json:
         show_json({**measures.to_dict(), "measured_on": source, "notes": list(notes), **(data or {})})
         return
-    _say(notes)
+    say_notes(notes)
     _show(*_measured(measures, source))
-
-
-def _say(notes: Iterable[str]) -> None:
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
 
 
 def _measured(measures: Measures, source: str) -> list[Any]:
@@ -163,7 +159,7 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     lines += [
         f"{_task(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
         f"{', '.join(counted)}; {epochs} in {fitted.seconds['training']:.1f} s: {model.stop_reason_}",
-        Text.assemble("The model is in ", (str(_short(fitted.places.model)), "bold"), "."),
+        Text.assemble("The model is in ", (_short(fitted.places.model), "bold"), "."),
     ]
     if fitted.places.report is not None:
         lines.append(Text.assemble("The report is in ", (_short(fitted.places.report), "bold"), "."))
@@ -178,7 +174,7 @@ def _task(model: Model, target: str) -> str:
 
 def _short(path: Any) -> str:
     """As seen from here, where that is shorter."""
-    return min(str(path), os.path.relpath(path), key=len)
+    return str(min(str(path), os.path.relpath(path), key=len))
 
 
 def hints(fitted: Fitted) -> list[str]:

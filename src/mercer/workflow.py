@@ -6,7 +6,6 @@ Nothing here parses arguments or prints results; notes and progress go to standa
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -27,6 +26,7 @@ from mercer.columns import Arrays, Columns, fit_columns, read_arrays
 from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor, load
 from mercer.fitting import parse_memory
 from mercer.measures import Measures, measure
+from mercer.messages import say_notes
 from mercer.outputs import OutputError, write_frames
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
@@ -144,8 +144,8 @@ def _open(path: str, target: str | None, folder: Path | None = None, test: bool 
     labels = _open_table(target, folder, test)
     if len(labels.names) != 1 or labels.n_rows != table.n_rows:
         raise TableError(
-            f"A file of labels must be one column, with a row for each of {path}. Got {len(labels.names)} "
-            f"columns and {labels.n_rows:,} rows for {table.n_rows:,} in {target}."
+            f"A file of labels must be one column, with a row for each of {path}. Got "
+            f"{len(labels.names)} columns and {labels.n_rows:,} rows for {table.n_rows:,} in {target}."
         )
     return _Source(table, None, labels)
 
@@ -176,11 +176,6 @@ def _scratch(beside: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _say(notes: tuple[str, ...] | list[str]) -> None:
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
-
-
 def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Plan:
     """The plan for this data; with a capacity, that of a machine with it instead of this one."""
     progress = ConsoleProgress()
@@ -201,7 +196,7 @@ def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Pl
         progress.on_stage("planning")
         made = _estimator(columns.task, parameters).plan(arrays.X, arrays.y)
     progress.clear()
-    _say([*columns.notes, *arrays.notes])
+    say_notes([*columns.notes, *arrays.notes])
     return made
 
 
@@ -229,18 +224,21 @@ def fit(
     with _scratch(places.model) as folder:
         with _timed(seconds, "reading"):
             stage(f"reading {choice.path}")
-            source = _open(choice.path, choice.target)
+            source = _open(choice.path, choice.target, folder)
             columns = _fit_columns(source, choice)
             budget = _budget(parameters["memory"])
             arrays = read_arrays(
                 source.table, columns, memory=budget, folder=folder, labels=source.labels
             )
-            # Opened now: a file that is not there must not be found out about after training.
-            test_source = None if test.path is None else _open(test.path, test.target, "test")
+            # Begun now: what is wrong with this file must not be found out about after training.
+            test_source = None
+            if test.path is not None:
+                test_source = _open(test.path, test.target, folder, True)
+                next(_parts(columns, test_source, {}), None)
         progress.clear()
         notes = (*columns.notes, *arrays.notes)
         if not quiet:
-            _say(notes)
+            say_notes(notes)
         assert arrays.y is not None
         apart = _rows_apart(arrays.y, columns.task, test, places.resume)
         model = _estimator(columns.task, {**parameters, "verbose": int(not quiet)})
@@ -478,8 +476,8 @@ def _columns(model: Model, table: Table, target: str | None) -> Columns | PlainC
         raise TableError(f"The table must have the column {missing[0]!r} of the model. Got none.")
     if len(names) != model.n_features_in_:
         raise TableError(
-            f"The table must have the {model.n_features_in_} columns the model was trained on, in order. "
-            f"Got {len(names)} beside {truth!r}."
+            f"The table must have the {model.n_features_in_} columns the model was trained on, in "
+            f"order. Got {len(names)} beside {truth!r}."
         )
     return PlainColumns(tuple(names), truth)
 
@@ -490,7 +488,7 @@ def evaluate(
     """Measures of a model on a table, what they were measured on, and notes."""
     model = load_model(path)
     progress = ConsoleProgress()
-    source = _open(data, target, "test")
+    source = _open(data, target, test=True)
     columns = _columns(model, source.table, source.target)
     notes: dict[str, None] = {}
     if not quiet:
@@ -517,7 +515,7 @@ def predict(
     model = load_model(path)
     if proba and not isinstance(model, KernelClassifier):
         raise CallError("--proba goes with classes. Got a model that predicts numbers: leave it out.")
-    table = _open(data, None, "test").table
+    table = _open(data, None, test=True).table
     columns = _columns(model, table, None)
     for name in copied:
         if name not in table.names:
@@ -538,7 +536,7 @@ def predict(
 
     names = write_frames(frames(), place)
     progress.clear()
-    _say(tuple(notes))
+    say_notes(tuple(notes))
     return Written(count, names, tuple(notes))
 
 

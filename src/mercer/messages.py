@@ -1,0 +1,17 @@
+"""Lines of the command on standard error, in place of a live line that may stand there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+CLEAR = "\r\x1b[K"
+
+
+def say(text: str, who: str = "mercer") -> None:
+    print(f"{CLEAR if sys.stderr.isatty() else ''}{who}: {text}", file=sys.stderr, flush=True)
+
+
+def say_notes(notes: Iterable[object]) -> None:
+    for note in notes:
+        say(str(note), "note")
