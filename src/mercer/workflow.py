@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -136,12 +136,19 @@ class _Source:
     labels: Table | None
 
 
-def _open(path: str, target: str | None, folder: Path | None = None, test: bool = False) -> _Source:
+def _open(
+    path: str,
+    target: str | None,
+    folder: Path | None = None,
+    *,
+    test: bool = False,
+    text: Collection[str] = (),
+) -> _Source:
     """Open a table, `test` preferring the test arrays of a file that has them."""
-    table = _open_table(path, folder, test)
+    table = _open_table(path, folder, test, text)
     if target is None or target in table.names or not os.path.isfile(target):
         return _Source(table, target, None)
-    labels = _open_table(target, folder, test)
+    labels = _open_table(target, folder, test, text)
     if len(labels.names) != 1 or labels.n_rows != table.n_rows:
         raise TableError(
             f"A file of labels must be one column, with a row for each of {path}. Got "
@@ -150,11 +157,11 @@ def _open(path: str, target: str | None, folder: Path | None = None, test: bool 
     return _Source(table, None, labels)
 
 
-def _open_table(path: str, folder: Path | None, test: bool) -> Table:
+def _open_table(path: str, folder: Path | None, test: bool, text: Collection[str]) -> Table:
     if test and path.lower().endswith(".npz"):
         with suppress(TableError):  # it has only one pair of arrays
             return open_table(path, member="test", folder=folder)
-    return open_table(path, folder=folder)
+    return open_table(path, folder=folder, text=text)
 
 
 def _estimator(task: str, parameters: Settings) -> Model:
@@ -201,7 +208,14 @@ def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Pl
 
 
 def _fit_columns(source: _Source, choice: DataChoice) -> Columns:
-    return fit_columns(source.table, source.target, task=choice.task, keep=choice.keep, drop=choice.drop)
+    return fit_columns(
+        source.table,
+        source.target,
+        task=choice.task,
+        keep=choice.keep,
+        drop=choice.drop,
+        labels=source.labels,
+    )
 
 
 def fit(
@@ -233,7 +247,7 @@ def fit(
             # Begun now: what is wrong with this file must not be found out about after training.
             test_source = None
             if test.path is not None:
-                test_source = _open(test.path, test.target, folder, True)
+                test_source = _open(test.path, test.target, folder, test=True, text=columns.text_names)
                 next(_parts(columns, test_source, {}), None)
         progress.clear()
         notes = (*columns.notes, *arrays.notes)
@@ -255,10 +269,12 @@ def fit(
                 stage("measuring on rows that training did not see")
                 if test_source is not None:
                     found: dict[str, None] = {}
-                    evaluation = _file_evaluation(model, columns, test_source, str(test.path), found)
+                    parts = _parts(columns, test_source, found)
+                    evaluation = _evaluation(model, parts, test.path or "")
                     notes = (*notes, *found)
                 elif len(apart):
-                    evaluation = _held_out_evaluation(model, arrays, apart, choice.path)
+                    numbers = _row_numbers(source, columns, len(arrays.y))[apart]
+                    evaluation = _held_out_evaluation(model, arrays, apart, numbers, choice.path)
             if evaluation is not None:
                 measures = measure(columns.task, evaluation.y, evaluation.predicted)
         finally:  # also where measuring is interrupted or fails: training is what took the time
@@ -335,20 +351,23 @@ def _rows_apart(y: Array, task: str, test: TestChoice, resume: str | None) -> Ar
     return np.sort(apart)
 
 
-def _held_out_evaluation(model: Model, arrays: Arrays, rows: Array, data: str) -> Evaluation:
-    assert arrays.y is not None
-    step = _rows_at_a_time(arrays.X.shape[1])
-    pieces = (rows[start : start + step] for start in range(0, len(rows), step))
-    share = len(rows) / len(arrays.y)
-    parts = ((piece, arrays.X[piece], arrays.y[piece]) for piece in pieces)
-    return _evaluation(model, parts, f"{100 * share:.3g} % of {data}, held out")
+def _row_numbers(source: _Source, columns: Columns, n: int) -> Array:
+    """Where in the file, from 0, the n rows are whose target is known."""
+    if n == source.table.n_rows:
+        return np.arange(n)
+    table, name = (source.table, columns.target) if source.labels is None else (source.labels, None)
+    known = [_known(frame.to_series()) for frame in table.chunks(name and [name])]
+    return np.flatnonzero(np.concatenate(known))
 
 
-def _file_evaluation(
-    model: Model, columns: Columns | PlainColumns, source: _Source, name: str, notes: dict[str, None]
+def _held_out_evaluation(
+    model: Model, arrays: Arrays, rows: Array, numbers: Array, data: str
 ) -> Evaluation:
-    parts = _parts(columns, source, notes)
-    return _evaluation(model, parts, name)
+    assert arrays.y is not None
+    step = max(1, PREDICTED_BYTES // (4 * arrays.X.shape[1]))
+    pieces = [slice(start, start + step) for start in range(0, len(rows), step)]
+    parts = ((numbers[one], arrays.X[rows[one]], arrays.y[rows[one]]) for one in pieces)
+    return _evaluation(model, parts, f"{100 * len(rows) / len(arrays.y):.3g} % of {data}, held out")
 
 
 def _evaluation(model: Model, parts: Iterable[tuple[Array, Array, Array]], source: str) -> Evaluation:
@@ -377,11 +396,12 @@ def _parts(
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Numbers, features and truth of the rows whose truth is known, some at a time."""
     labels = None if source.labels is None else pl.concat(source.labels.chunks()).to_series()
+    wanted = columns.names if labels is not None else (*columns.names, columns.target)
     first, unknown = 0, 0
-    for frame in source.table.chunks():
+    for frame in source.table.chunks(wanted):
         if labels is not None:
             frame = frame.with_columns(labels[first : first + len(frame)].alias(columns.target))
-        known = _known(frame, columns.target)
+        known = _known(frame[columns.target])
         numbers = first + np.flatnonzero(known)
         first += len(frame)
         unknown += len(frame) - len(numbers)
@@ -391,22 +411,12 @@ def _parts(
             notes.update(dict.fromkeys(found))
             yield numbers, X, columns.targets(frame)
     if unknown:
-        notes[f"{unknown:,} rows without a target were left out"] = None
+        notes[f"left out {unknown:,} of {first:,} rows, whose target is missing"] = None
 
 
-def _known(frame: pl.DataFrame, target: str) -> Array:
-    if target not in frame.columns:
-        raise TableError(
-            f"The table must have the target {target!r}. Got {', '.join(map(repr, frame.columns[:8]))}"
-            f"{' …' if frame.width > 8 else ''}: name it by --target."
-        )
-    values = frame[target]
-    known = values.is_not_null()
-    return (known & values.is_not_nan() if values.dtype.is_float() else known).to_numpy()
-
-
-def _rows_at_a_time(n_features: int) -> int:
-    return max(1, PREDICTED_BYTES // (4 * max(1, n_features)))
+def _known(values: pl.Series) -> NDArray[np.bool_]:
+    known = values.is_finite().fill_null(False) if values.dtype.is_float() else values.is_not_null()
+    return known.to_numpy()
 
 
 def _predictions(model: Model, X: Array) -> tuple[Array, Array | None]:
@@ -462,24 +472,25 @@ class PlainColumns:
         return frame[self.target].to_numpy()
 
 
-def _columns(model: Model, table: Table, target: str | None) -> Columns | PlainColumns:
-    """How this model reads this table."""
+def _open_for(
+    model: Model, path: str, target: str | None, folder: Path | None
+) -> tuple[_Source, Columns | PlainColumns]:
+    """A table, and how this model reads it."""
     stored = model.metadata_.get("columns")
     if stored is not None:
         columns = Columns.from_dict(stored)
-        return columns if target is None else replace(columns, target=target)
-    truth = "y" if target is None else target
+        source = _open(path, target, folder, test=True, text=columns.text_names)
+        return source, columns if source.target is None else replace(columns, target=source.target)
+    source = _open(path, target, folder, test=True)
+    truth, table = source.target or "y", source.table
     known = getattr(model, "feature_names_in_", None)
     names = [name for name in table.names if name != truth] if known is None else list(known)
-    missing = [name for name in names if name not in table.names]
-    if missing:
-        raise TableError(f"The table must have the column {missing[0]!r} of the model. Got none.")
     if len(names) != model.n_features_in_:
         raise TableError(
-            f"The table must have the {model.n_features_in_} columns the model was trained on, in "
+            f"{table.name} must have the {model.n_features_in_} columns the model was trained on, in "
             f"order. Got {len(names)} beside {truth!r}."
         )
-    return PlainColumns(tuple(names), truth)
+    return source, PlainColumns(tuple(names), truth)
 
 
 def evaluate(
@@ -488,12 +499,11 @@ def evaluate(
     """Measures of a model on a table, what they were measured on, and notes."""
     model = load_model(path)
     progress = ConsoleProgress()
-    source = _open(data, target, test=True)
-    columns = _columns(model, source.table, source.target)
     notes: dict[str, None] = {}
     if not quiet:
         progress.on_stage(f"predicting {data}")
-    evaluation = _file_evaluation(model, columns, source, data, notes)
+    source, columns = _open_for(model, data, target, None)
+    evaluation = _evaluation(model, _parts(columns, source, notes), data)
     progress.clear()
     task = "classification" if isinstance(model, KernelClassifier) else "regression"
     return measure(task, evaluation.y, evaluation.predicted), data, tuple(notes)
@@ -515,18 +525,15 @@ def predict(
     model = load_model(path)
     if proba and not isinstance(model, KernelClassifier):
         raise CallError("--proba goes with classes. Got a model that predicts numbers: leave it out.")
-    table = _open(data, None, test=True).table
-    columns = _columns(model, table, None)
-    for name in copied:
-        if name not in table.names:
-            raise TableError(f"The table must have the column {name!r} of --with. Got none in {data}.")
+    if "prediction" in copied:
+        raise CallError("--with must not name a column `prediction`. Got it: that is the result's own.")
     notes: dict[str, None] = {}
     progress = ConsoleProgress()
     count = 0
 
-    def frames() -> Iterator[pl.DataFrame]:
+    def frames(table: Table, columns: Columns | PlainColumns) -> Iterator[pl.DataFrame]:
         nonlocal count
-        for frame in table.chunks():
+        for frame in table.chunks(list(dict.fromkeys([*columns.names, *copied]))):
             X, found = columns.features(frame)
             notes.update(dict.fromkeys(found))
             yield _answers(model, X, frame.select(copied), proba)
@@ -534,21 +541,27 @@ def predict(
             if not quiet:
                 progress.on_stage(f"{count:,} rows predicted")
 
-    names = write_frames(frames(), place)
+    source, columns = _open_for(model, data, None, None if place is None else place.parent)
+    if not source.table.n_rows:
+        raise TableError(f"{data} must have rows. Got none.")
+    names = write_frames(frames(source.table, columns), place)
     progress.clear()
-    say_notes(tuple(notes))
+    say_notes(notes)
     return Written(count, names, tuple(notes))
 
 
 def _answers(model: Model, X: Array, copied: pl.DataFrame, proba: bool) -> pl.DataFrame:
     if not proba:
-        return copied.with_columns(pl.Series("prediction", model.predict(X)))
+        return pl.DataFrame([*copied, pl.Series("prediction", model.predict(X))])
     said, probabilities = _predictions(model, X)
     assert probabilities is not None
-    return copied.with_columns(
-        pl.Series("prediction", said),
-        *(
-            pl.Series(f"probability of {label}", probabilities[:, i])
-            for i, label in enumerate(model.classes_)
-        ),
+    return pl.DataFrame(
+        [
+            *copied,
+            pl.Series("prediction", said),
+            *(
+                pl.Series(f"probability of {label}", column)
+                for label, column in zip(model.classes_, probabilities.T, strict=True)
+            ),
+        ]
     )
