@@ -139,9 +139,10 @@ def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, 
     assert [one["label"] for one in measures["classes"]] == sorted(NASTY)
     assert [one["rows"] for one in measures["classes"]] == [50, 50, 50]
 
-    code, said, _ = run("evaluate", iris_model, data)
+    code, said, err = run("evaluate", iris_model, data)
     assert code == 0
     assert "150 rows" in said
+    assert "is what the model was trained on" in err
     assert "[bold]'x'[/bold]" in said  # text from the data is not markup
 
 

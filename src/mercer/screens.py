@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mercer.bench import engine_figures, machine
 from mercer.demo import demonstrate
-from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor
 from mercer.measures import ClassificationMeasures, Measures
 from mercer.messages import say_notes
 from mercer.plan import Plan
@@ -34,6 +34,8 @@ Model = KernelClassifier | KernelRegressor
 MOST_CLASSES = 20
 # Characters of a label in a table.
 LONGEST_LABEL = 30
+# Characters of a value that has a column of its own in a plan.
+LONGEST_VALUE = 12
 # Wide enough for any line of ours where nobody's terminal sets the width.
 PIPE_WIDTH = 1000
 
@@ -49,6 +51,11 @@ def _show(*parts: Any) -> None:
             console.print(part)
     for line in captured.get().splitlines():
         print(line.rstrip())
+
+
+def _apart() -> list[str]:
+    """A line between notes and progress, which are above in a terminal, and the result."""
+    return [""] if sys.stdout.isatty() else []
 
 
 def show_json(data: Any) -> None:
@@ -76,9 +83,11 @@ def show_plan(plan: Plan, as_json: bool = False) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", overflow="fold")
     table.add_column(style="dim", overflow="fold")
-    for row in plan.rows():
-        table.add_row(*map(Text, row))
-    _show(table)
+    for name, value, meaning in plan.rows():
+        if len(value) > LONGEST_VALUE:  # one long value would push all the meanings to the right
+            value, meaning = "", f"{value}; {meaning}"
+        table.add_row(Text(name), Text(value), Text(meaning))
+    _show(*_apart(), table)
 
 
 def show_measures(
@@ -92,22 +101,22 @@ def show_measures(
         show_json({**measures.to_dict(), "measured_on": source, "notes": list(notes), **(data or {})})
         return
     say_notes(notes)
-    _show(*_measured(measures, source))
+    _show(*_apart(), *_measured(measures, source))
 
 
 def _measured(measures: Measures, source: str) -> list[Any]:
-    rows = f"{measures.rows:,} {'row' if measures.rows == 1 else 'rows'} of {source}"
+    rows = f"{measures.rows:,} {'row' if measures.rows == 1 else 'rows'} ({source})"
     if not isinstance(measures, ClassificationMeasures):
         return [
             Text.assemble(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
-            f"typical error {measures.rmse:.4g} (root mean square), {measures.mae:.4g} (mean absolute); "
-            f"always saying the mean: {measures.deviation:.4g}",
+            f"off by {measures.mae:.4g} on average, {measures.rmse:.4g} in root mean square; "
+            f"always the mean: {measures.deviation:.4g}",
         ]
-    low, high = measures.interval
+    low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
     return [
         Text.assemble(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
-        f"95 % sure to be between {_percent(low)} and {_percent(high)}; "
-        f"always saying the commonest class: {_percent(measures.baseline_error)}",
+        f"{low} to {high} with 95 % confidence; "
+        f"always the commonest class: {_percent(measures.baseline_error)}",
         "",
         _class_table(measures),
     ]
@@ -124,7 +133,7 @@ def _class_table(measures: ClassificationMeasures) -> Table:
         shown = worst[:MOST_CLASSES]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("class", overflow="ellipsis")
-    for name in ("rows", "found", "right when said"):
+    for name in ("rows", "recall", "precision"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("most often taken for")
     for one in shown:
@@ -149,21 +158,24 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         show_json(_fit_data(fitted))
         return
     rows = fitted.rows
-    counted = [f"{rows['train']:,} rows trained on"]
-    if rows["early_stopping"]:
-        counted.append(f"{rows['early_stopping']:,} to stop by")
+    others = f", {rows['early_stopping']:,} more to stop by," if rows["early_stopping"] else ""
     epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
-    lines: list[Any] = []
+    lines: list[Any] = _apart()
     if fitted.measures is not None:
         lines += [*_measured(fitted.measures, fitted.source), ""]
     lines += [
         f"{_task(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
-        f"{', '.join(counted)}; {epochs} in {fitted.seconds['training']:.1f} s: {model.stop_reason_}",
+        f"Trained on {rows['train']:,} rows{others} for {epochs} ({fitted.seconds['training']:.1f} s).",
+        f"Stopped because {_because(model)}.",
         Text.assemble("The model is in ", (_short(fitted.places.model), "bold"), "."),
     ]
     if fitted.places.report is not None:
         lines.append(Text.assemble("The report is in ", (_short(fitted.places.report), "bold"), "."))
     _show(*lines, "", Text("What to try next", style="bold"), *(f"  {hint}" for hint in hints(fitted)))
+
+
+def _because(model: Model) -> str:
+    return f"it was {model.stop_reason_}" if model.stop_reason_ == INTERRUPTED else model.stop_reason_
 
 
 def _task(model: Model, target: str) -> str:
@@ -278,7 +290,7 @@ def show_info(model: Model, path: str, as_json: bool) -> None:
     rows += [
         ("kernel", f"{model.kernel_}, ridge {model.ridge_:.3g}"),
         ("trained on", f"{len(model.machine_.alpha):,} rows × {model.n_features_in_:,} features"),
-        ("training", f"{model.n_iter_} epochs; stopped because {model.stop_reason_}"),
+        ("training", f"{model.n_iter_} epochs; stopped because {_because(model)}"),
     ]
     if metadata.get("measured"):
         score = metadata["measured"]

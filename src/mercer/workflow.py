@@ -279,7 +279,7 @@ def fit(
                 measures = measure(columns.task, evaluation.y, evaluation.predicted)
         finally:  # also where measuring is interrupted or fails: training is what took the time
             progress.clear()
-            model.save(places.model, _metadata(columns, choice, command, measures, evaluation))
+            model.save(places.model, _metadata(columns, source, choice, command, measures, evaluation))
         if places.report is not None:
             stage("writing the report")
             write_report(
@@ -429,6 +429,7 @@ def _predictions(model: Model, X: Array) -> tuple[Array, Array | None]:
 
 def _metadata(
     columns: Columns,
+    source: _Source,
     choice: DataChoice,
     command: str,
     measures: Measures | None,
@@ -437,7 +438,8 @@ def _metadata(
     score = None if measures is None else {k: v for k, v in measures.to_dict().items() if k != "classes"}
     return {
         "columns": columns.to_dict(),
-        "data": choice.path,
+        "data": choice.path if choice.path == "-" else os.path.realpath(choice.path),
+        "rows": source.table.n_rows,
         "command": command,
         "measured": score,
         "measured_on": None if evaluation is None else evaluation.source,
@@ -505,6 +507,9 @@ def evaluate(
     source, columns = _open_for(model, data, target, None)
     evaluation = _evaluation(model, _parts(columns, source, notes), data)
     progress.clear()
+    trained = model.metadata_.get("data")
+    if trained == os.path.realpath(data) and source.table.n_rows == model.metadata_["rows"]:
+        notes[f"{data} is what the model was trained on, so that this says little about new rows"] = None
     task = "classification" if isinstance(model, KernelClassifier) else "regression"
     return measure(task, evaluation.y, evaluation.predicted), data, tuple(notes)
 
@@ -538,7 +543,7 @@ def predict(
             notes.update(dict.fromkeys(found))
             yield _answers(model, X, frame.select(copied), proba)
             count += len(frame)
-            if not quiet:
+            if not quiet and place is not None:  # it would stand between the predictions
                 progress.on_stage(f"{count:,} rows predicted")
 
     source, columns = _open_for(model, data, None, None if place is None else place.parent)
