@@ -53,7 +53,12 @@ def engine_figures(
     exponentials = tile.numel() / _best(lambda: torch.exp(tile, out=out)[0, 0], 50)
     figures = [
         Figure("matrix product", flops / GIGA, "Gflop/s", "float32, the yardstick below"),
-        Figure("8-bit product", resource.integer_gain, "×", "the rate of float32, for images and other bytes"),
+        Figure(
+            "8-bit product",
+            resource.integer_gain,
+            "×",
+            "that of float32, for images and such",
+        ),
         Figure("exponentials", exponentials / GIGA, "G/s", "of values in cache"),
     ]
     if resource.rates is not None:

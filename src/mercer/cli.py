@@ -24,7 +24,7 @@ from typing import Any
 from mercer.messages import say, say_notes
 
 NEEDS = ("typer", "rich", "polars")
-DONE, FAILED, WRONG_CALL, CTRL_C = 0, 1, 2, 128 + signal.SIGINT
+DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT
 # What a terminal that is closed, a job scheduler or a shutdown sends.
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -58,14 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = ended.code
         except KeyboardInterrupt:
             code = CTRL_C
+        except BrokenPipeError:
+            code = FAILED
         except Exception as error:
-            if isinstance(error, BrokenPipeError):
-                code = FAILED
-            else:
-                if debug:
-                    traceback.print_exc()
-                say(sentence(error))
-                code = getattr(error, "exit_code", FAILED)
+            if debug:
+                traceback.print_exc()
+            say(sentence(error))
+            code = getattr(error, "exit_code", FAILED)
     if code == CTRL_C:
         say("Interrupted.")
     _settle_pipe()
@@ -81,7 +80,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fspath(error.filename)!r} " if error.filename is not None else ""
         return f"Files must be readable and writable. Got {where}with: {error.strerror}."
-    if isinstance(error, MemoryError) or "allocate" in str(error):  # torch raises RuntimeError
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in str(error)):
         return (
             f"The work must fit in memory. Got {_line(str(error)) or 'no more of it'!s:.200}: "
             "try a smaller --memory, fewer rows, or a larger machine."

@@ -6,8 +6,10 @@ shell completion must not wait for PyTorch.
 
 from __future__ import annotations
 
+import os
 from enum import Enum
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -239,16 +241,17 @@ def fit(
     for you. Ctrl-C ends training early and keeps the best model so far.
     """
     from mercer import screens, workflow
+    from mercer.messages import CallError
     from mercer.outputs import claim
 
     if holdout is not None and not 0 <= holdout < 1:
-        raise typer.BadParameter(
-            f"must be at least 0 and less than 1. Got {holdout}.", param_hint="--holdout"
-        )
+        raise CallError(f"--holdout must be at least 0 and less than 1. Got {holdout}.")
     if holdout and test is not None:
-        raise typer.BadParameter("--holdout and --test exclude each other. Got both.")
+        raise CallError("--holdout and --test exclude each other. Got both.")
     if test_target is not None and test is None:
-        raise typer.BadParameter("--test-target goes with --test. Got it alone.")
+        raise CallError("--test-target goes with --test. Got it alone.")
+    if resume is not None and not os.path.isfile(resume):
+        raise CallError(f"--resume must be a checkpoint. Got {resume!r}, which is not there.")
     inputs = [path for path in (data, target, test, test_target, resume) if path is not None]
     places = workflow.Places(
         model=claim(output, "--output", force=force, inputs=inputs),
@@ -279,7 +282,7 @@ def fit(
     screens.show_fit(fitted, json)
 
 
-def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Any:
+def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Path:
     from mercer.outputs import claim
 
     same = checkpoint == resume
@@ -317,10 +320,11 @@ def predict(
 ) -> None:
     """Predict each row of a table, in order, with columns found by name."""
     from mercer import screens, workflow
+    from mercer.messages import CallError
     from mercer.outputs import claim
 
     if output == "-" and json:
-        raise typer.BadParameter("--json needs -o FILE. Got both results and JSON for standard output.")
+        raise CallError("--json needs -o FILE. Got both results and JSON for standard output.")
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = workflow.predict(model, data, place, proba=proba, copied=tuple(with_ or ()), quiet=quiet)
     if place is not None:

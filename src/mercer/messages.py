@@ -1,4 +1,4 @@
-"""Lines of the command on standard error, in place of a live line that may stand there."""
+"""What the command says on standard error, in place of a live line that may stand there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import sys
 from collections.abc import Iterable
 
 CLEAR = "\r\x1b[K"
+
+
+class CallError(ValueError):
+    """A wrong call that only the command itself can tell, in one sentence."""
+
+    exit_code = 2
 
 
 def say(text: str, who: str = "mercer") -> None:

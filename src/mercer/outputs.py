@@ -13,13 +13,9 @@ from typing import BinaryIO
 
 import polars as pl
 
+from mercer.messages import CallError
+
 PARQUET = (".parquet", ".pq")
-
-
-class OutputError(ValueError):
-    """A place where nothing may be written; a wrong call, to be found before any work is done."""
-
-    exit_code = 2
 
 
 def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) -> Path:
@@ -28,22 +24,22 @@ def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) ->
     >>> claim("no-such-folder/model.mercer", "--output", force=False)
     Traceback (most recent call last):
         ...
-    mercer.outputs.OutputError: The folder of --output must exist. Got 'no-such-folder': make it first.
+    mercer.messages.CallError: The folder of --output must exist. Got 'no-such-folder': make it first.
     """
     place = Path(os.path.realpath(path))  # a link stays a link, to the new file
     if not place.parent.is_dir():
-        raise OutputError(
+        raise CallError(
             f"The folder of {option} must exist. Got {os.path.dirname(path)!r}: make it first."
         )
     if not os.access(place.parent, os.W_OK):
-        raise OutputError(f"The folder of {option} must be writable. Got {str(place.parent)!r}.")
+        raise CallError(f"The folder of {option} must be writable. Got {str(place.parent)!r}.")
     if place.exists():
         if not place.is_file():
-            raise OutputError(f"{option} must be a file. Got {path!r}, which is a folder or a device.")
+            raise CallError(f"{option} must be a file. Got {path!r}, which is a folder or a device.")
         if any(os.path.exists(given) and os.path.samefile(given, place) for given in inputs):
-            raise OutputError(f"{option} must not be a file that is read. Got {path!r}: name another.")
+            raise CallError(f"{option} must not be a file that is read. Got {path!r}: name another.")
         if not force:
-            raise OutputError(
+            raise CallError(
                 f"{option} must be a new file. Got {path!r}, which is there already: name another, or "
                 "overwrite it with --force."
             )

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,29 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 import mercer
-from mercer.columns import Arrays, Columns, fit_columns, read_arrays
+from mercer.columns import Columns, fit_columns, read_arrays
 from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor, load
 from mercer.fitting import parse_memory
 from mercer.measures import Measures, measure
-from mercer.messages import say_notes
-from mercer.outputs import OutputError, write_frames
+from mercer.messages import CallError, say_notes
+from mercer.outputs import write_frames
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
 from mercer.report import Evaluation, write_report
 from mercer.resource import Resource, find_device, free_memory
 from mercer.saving import read_file
-from mercer.tables import Table, TableError, open_table
+from mercer.sources import (
+    Part,
+    PlainColumns,
+    Source,
+    file_parts,
+    held_out_parts,
+    open_for,
+    open_source,
+    row_numbers,
+    same_rows,
+)
+from mercer.tables import Table, TableError
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor
@@ -43,14 +54,6 @@ Settings = dict[str, Any]  # parameters of an estimator
 # is below half a percent; more would only be lost to training.
 HOLDOUT = 0.2
 MOST_HELD_OUT = 10_000
-# Bytes of features that are predicted at a time.
-PREDICTED_BYTES = 1 << 26
-
-
-class CallError(ValueError):
-    """A wrong call, found once the libraries are loaded."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,7 @@ class Places:
         places = [self.model, self.report, self.checkpoint and Path(os.path.realpath(self.checkpoint))]
         named = [place for place in places if place is not None]
         if len(set(named)) < len(named):
-            raise OutputError(
-                "Model, report and checkpoint must be different files. Got one name twice."
-            )
+            raise CallError("Model, report and checkpoint must be different files. Got one name twice.")
 
 
 @dataclass(frozen=True)
@@ -127,43 +128,6 @@ def size(memory: str) -> str:
     return memory
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A table, and the second one that its labels may be in."""
-
-    table: Table
-    target: str | None
-    labels: Table | None
-
-
-def _open(
-    path: str,
-    target: str | None,
-    folder: Path | None = None,
-    *,
-    test: bool = False,
-    text: Collection[str] = (),
-) -> _Source:
-    """Open a table, `test` preferring the test arrays of a file that has them."""
-    table = _open_table(path, folder, test, text)
-    if target is None or target in table.names or not os.path.isfile(target):
-        return _Source(table, target, None)
-    labels = _open_table(target, folder, test, text)
-    if len(labels.names) != 1 or labels.n_rows != table.n_rows:
-        raise TableError(
-            f"A file of labels must be one column, with a row for each of {path}. Got "
-            f"{len(labels.names)} columns and {labels.n_rows:,} rows for {table.n_rows:,} in {target}."
-        )
-    return _Source(table, None, labels)
-
-
-def _open_table(path: str, folder: Path | None, test: bool, text: Collection[str]) -> Table:
-    if test and path.lower().endswith(".npz"):
-        with suppress(TableError):  # it has only one pair of arrays
-            return open_table(path, member="test", folder=folder)
-    return open_table(path, folder=folder, text=text)
-
-
 def _estimator(task: str, parameters: Settings) -> Model:
     kind = KernelClassifier if task == "classification" else KernelRegressor
     return kind(**parameters)
@@ -194,7 +158,7 @@ def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Pl
         there = Resource(capacity, here if memory is None else memory, name="another machine")
         parameters = {**parameters, "resource": there}
     progress.on_stage(f"reading {choice.path}")
-    source = _open(choice.path, choice.target)
+    source = open_source(choice.path, choice.target)
     columns = _fit_columns(source, choice)
     with _scratch(None) as folder:
         # Another machine's memory says nothing about what may be used here.
@@ -207,7 +171,7 @@ def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Pl
     return made
 
 
-def _fit_columns(source: _Source, choice: DataChoice) -> Columns:
+def _fit_columns(source: Source, choice: DataChoice) -> Columns:
     return fit_columns(
         source.table,
         source.target,
@@ -230,6 +194,7 @@ def fit(
     """Read, train, measure on rows that training did not see, and keep that very model."""
     progress = ConsoleProgress()
     seconds: dict[str, float] = {}
+    wants_probabilities = places.report is not None
 
     def stage(text: str) -> None:
         if not quiet:
@@ -238,7 +203,7 @@ def fit(
     with _scratch(places.model) as folder:
         with _timed(seconds, "reading"):
             stage(f"reading {choice.path}")
-            source = _open(choice.path, choice.target, folder)
+            source = open_source(choice.path, choice.target, folder)
             columns = _fit_columns(source, choice)
             budget = _budget(parameters["memory"])
             arrays = read_arrays(
@@ -247,8 +212,12 @@ def fit(
             # Begun now: what is wrong with this file must not be found out about after training.
             test_source = None
             if test.path is not None:
-                test_source = _open(test.path, test.target, folder, test=True, text=columns.text_names)
-                next(_parts(columns, test_source, {}), None)
+                test_source = open_source(
+                    test.path, test.target, folder, test=True, text=columns.text_names
+                )
+                if same_rows(test_source, test.path, choice.path):
+                    raise CallError("--test must be other rows than DATA. Got the same file.")
+                next(file_parts(columns, test_source, {}), None)
         progress.clear()
         notes = (*columns.notes, *arrays.notes)
         if not quiet:
@@ -264,31 +233,40 @@ def fit(
             model.fit(arrays.X, arrays.y, sample_weight=weight, resume=places.resume)
         model.verbose, model.checkpoint = 0, None  # of this run, not of the model
         evaluation, measures = None, None
+
+        def keep() -> None:
+            progress.clear()
+            model.save(places.model, _metadata(columns, choice, command, measures, evaluation))
+
         try:
             with _timed(seconds, "measuring"):
                 stage("measuring on rows that training did not see")
                 if test_source is not None:
                     found: dict[str, None] = {}
-                    parts = _parts(columns, test_source, found)
-                    evaluation = _evaluation(model, parts, test.path or "")
+                    parts = file_parts(columns, test_source, found)
+                    evaluation = _evaluation(model, parts, test_source.table.name, wants_probabilities)
                     notes = (*notes, *found)
                 elif len(apart):
-                    numbers = _row_numbers(source, columns, len(arrays.y))[apart]
-                    evaluation = _held_out_evaluation(model, arrays, apart, numbers, choice.path)
+                    numbers = row_numbers(source, columns, len(arrays.y))[apart]
+                    name = f"{100 * len(apart) / len(arrays.y):.3g} % of {source.table.name}, held out"
+                    parts = held_out_parts(arrays.X, arrays.y, apart, numbers)
+                    evaluation = _evaluation(model, parts, name, wants_probabilities)
             if evaluation is not None:
                 measures = measure(columns.task, evaluation.y, evaluation.predicted)
-        finally:  # also where measuring is interrupted or fails: training is what took the time
-            progress.clear()
-            model.save(places.model, _metadata(columns, source, choice, command, measures, evaluation))
+        except BaseException:  # training is what took the time
+            keep()
+            say_notes([f"the model is in {places.model}, but measuring it did not end"])
+            raise
+        keep()
         if places.report is not None:
             stage("writing the report")
             write_report(
                 places.report,
                 model,
                 evaluation,
-                title=f"{columns.target} from {os.path.basename(choice.path)}",
+                title=f"{columns.target} from {os.path.basename(source.table.name)}",
                 command=command,
-                data_name=choice.path,
+                data_name=source.table.name,
                 target=columns.target,
                 notes=notes,
                 timings=seconds,
@@ -351,36 +329,19 @@ def _rows_apart(y: Array, task: str, test: TestChoice, resume: str | None) -> Ar
     return np.sort(apart)
 
 
-def _row_numbers(source: _Source, columns: Columns, n: int) -> Array:
-    """Where in the file, from 0, the n rows are whose target is known."""
-    if n == source.table.n_rows:
-        return np.arange(n)
-    table, name = (source.table, columns.target) if source.labels is None else (source.labels, None)
-    known = [_known(frame.to_series()) for frame in table.chunks(name and [name])]
-    return np.flatnonzero(np.concatenate(known))
-
-
-def _held_out_evaluation(
-    model: Model, arrays: Arrays, rows: Array, numbers: Array, data: str
+def _evaluation(
+    model: Model, parts: Iterable[Part], source: str, wants_probabilities: bool = False
 ) -> Evaluation:
-    assert arrays.y is not None
-    step = max(1, PREDICTED_BYTES // (4 * arrays.X.shape[1]))
-    pieces = [slice(start, start + step) for start in range(0, len(rows), step)]
-    parts = ((numbers[one], arrays.X[rows[one]], arrays.y[rows[one]]) for one in pieces)
-    return _evaluation(model, parts, f"{100 * len(rows) / len(arrays.y):.3g} % of {data}, held out")
-
-
-def _evaluation(model: Model, parts: Iterable[tuple[Array, Array, Array]], source: str) -> Evaluation:
-    """Of parts of rows (their numbers from 0, features, truth); no more than a part is kept of X."""
+    """Predict part by part; of the features, no more than a part is in memory."""
     rows, truth, predicted, probabilities = [], [], [], []
     for numbers, X, y in parts:
-        said, p = _predictions(model, X)
+        said, p = _predictions(model, X, wants_probabilities)
         rows.append(numbers + 1)
         truth.append(y)
         predicted.append(said)
         if p is not None:
             probabilities.append(p)
-    if not sum(map(len, rows)):
+    if not rows:
         raise TableError(f"There must be rows with a target to measure on. Got none in {source}.")
     return Evaluation(
         np.concatenate(truth),
@@ -391,37 +352,9 @@ def _evaluation(model: Model, parts: Iterable[tuple[Array, Array, Array]], sourc
     )
 
 
-def _parts(
-    columns: Columns | PlainColumns, source: _Source, notes: dict[str, None]
-) -> Iterator[tuple[Array, Array, Array]]:
-    """Numbers, features and truth of the rows whose truth is known, some at a time."""
-    labels = None if source.labels is None else pl.concat(source.labels.chunks()).to_series()
-    wanted = columns.names if labels is not None else (*columns.names, columns.target)
-    first, unknown = 0, 0
-    for frame in source.table.chunks(wanted):
-        if labels is not None:
-            frame = frame.with_columns(labels[first : first + len(frame)].alias(columns.target))
-        known = _known(frame[columns.target])
-        numbers = first + np.flatnonzero(known)
-        first += len(frame)
-        unknown += len(frame) - len(numbers)
-        if len(numbers):
-            frame = frame.filter(pl.Series(known))
-            X, found = columns.features(frame)
-            notes.update(dict.fromkeys(found))
-            yield numbers, X, columns.targets(frame)
-    if unknown:
-        notes[f"left out {unknown:,} of {first:,} rows, whose target is missing"] = None
-
-
-def _known(values: pl.Series) -> NDArray[np.bool_]:
-    known = values.is_finite().fill_null(False) if values.dtype.is_float() else values.is_not_null()
-    return known.to_numpy()
-
-
-def _predictions(model: Model, X: Array) -> tuple[Array, Array | None]:
-    """Labels and their probabilities from one evaluation of the kernel, or numbers."""
-    if isinstance(model, KernelRegressor):
+def _predictions(model: Model, X: Array, wants_probabilities: bool) -> tuple[Array, Array | None]:
+    """Numbers or labels, and probabilities of all classes from the same evaluation of the kernel."""
+    if isinstance(model, KernelRegressor) or not wants_probabilities:
         return model.predict(X), None
     probabilities = model.predict_proba(X).astype(np.float32)
     return model.classes_[probabilities.argmax(1)], probabilities
@@ -429,7 +362,6 @@ def _predictions(model: Model, X: Array) -> tuple[Array, Array | None]:
 
 def _metadata(
     columns: Columns,
-    source: _Source,
     choice: DataChoice,
     command: str,
     measures: Measures | None,
@@ -438,8 +370,7 @@ def _metadata(
     score = None if measures is None else {k: v for k, v in measures.to_dict().items() if k != "classes"}
     return {
         "columns": columns.to_dict(),
-        "data": choice.path if choice.path == "-" else os.path.realpath(choice.path),
-        "rows": source.table.n_rows,
+        "data": choice.path,
         "command": command,
         "measured": score,
         "measured_on": None if evaluation is None else evaluation.source,
@@ -454,47 +385,6 @@ def load_model(path: str) -> Model:
     return load(path)
 
 
-@dataclass(frozen=True)
-class PlainColumns:
-    """The columns of a model that was saved from Python and knows of no table: numbers, as they are."""
-
-    names: tuple[str, ...]
-    target: str
-
-    def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
-        for name in self.names:
-            if not (frame[name].dtype.is_numeric() or frame[name].dtype == pl.Boolean):
-                raise TableError(
-                    f"The column {name!r} must be of numbers, since the model was trained on a matrix. "
-                    f"Got {frame[name].dtype}."
-                )
-        return frame.select(pl.col(self.names).cast(pl.Float32)).to_numpy(), []
-
-    def targets(self, frame: pl.DataFrame) -> Array:
-        return frame[self.target].to_numpy()
-
-
-def _open_for(
-    model: Model, path: str, target: str | None, folder: Path | None
-) -> tuple[_Source, Columns | PlainColumns]:
-    """A table, and how this model reads it."""
-    stored = model.metadata_.get("columns")
-    if stored is not None:
-        columns = Columns.from_dict(stored)
-        source = _open(path, target, folder, test=True, text=columns.text_names)
-        return source, columns if source.target is None else replace(columns, target=source.target)
-    source = _open(path, target, folder, test=True)
-    truth, table = source.target or "y", source.table
-    known = getattr(model, "feature_names_in_", None)
-    names = [name for name in table.names if name != truth] if known is None else list(known)
-    if len(names) != model.n_features_in_:
-        raise TableError(
-            f"{table.name} must have the {model.n_features_in_} columns the model was trained on, in "
-            f"order. Got {len(names)} beside {truth!r}."
-        )
-    return source, PlainColumns(tuple(names), truth)
-
-
 def evaluate(
     path: str, data: str, target: str | None, *, quiet: bool
 ) -> tuple[Measures, str, tuple[str, ...]]:
@@ -504,14 +394,13 @@ def evaluate(
     notes: dict[str, None] = {}
     if not quiet:
         progress.on_stage(f"predicting {data}")
-    source, columns = _open_for(model, data, target, None)
-    evaluation = _evaluation(model, _parts(columns, source, notes), data)
+    source, columns = open_for(model, data, target, None)
+    evaluation = _evaluation(model, file_parts(columns, source, notes), source.table.name)
     progress.clear()
-    trained = model.metadata_.get("data")
-    if trained == os.path.realpath(data) and source.table.n_rows == model.metadata_["rows"]:
+    if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"{data} is what the model was trained on, so that this says little about new rows"] = None
     task = "classification" if isinstance(model, KernelClassifier) else "regression"
-    return measure(task, evaluation.y, evaluation.predicted), data, tuple(notes)
+    return measure(task, evaluation.y, evaluation.predicted), evaluation.source, tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -546,9 +435,9 @@ def predict(
             if not quiet and place is not None:  # it would stand between the predictions
                 progress.on_stage(f"{count:,} rows predicted")
 
-    source, columns = _open_for(model, data, None, None if place is None else place.parent)
+    source, columns = open_for(model, data, None, None if place is None else place.parent)
     if not source.table.n_rows:
-        raise TableError(f"{data} must have rows. Got none.")
+        raise TableError(f"{source.table.name} must have rows. Got none.")
     names = write_frames(frames(source.table, columns), place)
     progress.clear()
     say_notes(notes)
@@ -556,17 +445,11 @@ def predict(
 
 
 def _answers(model: Model, X: Array, copied: pl.DataFrame, proba: bool) -> pl.DataFrame:
-    if not proba:
-        return pl.DataFrame([*copied, pl.Series("prediction", model.predict(X))])
-    said, probabilities = _predictions(model, X)
-    assert probabilities is not None
-    return pl.DataFrame(
-        [
-            *copied,
-            pl.Series("prediction", said),
-            *(
-                pl.Series(f"probability of {label}", column)
-                for label, column in zip(model.classes_, probabilities.T, strict=True)
-            ),
+    said, probabilities = _predictions(model, X, proba)
+    series = [*copied, pl.Series("prediction", said)]
+    if probabilities is not None:
+        series += [
+            pl.Series(f"probability of {label}", column)
+            for label, column in zip(model.classes_, probabilities.T, strict=True)
         ]
-    )
+    return pl.DataFrame(series)
