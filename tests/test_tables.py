@@ -195,7 +195,7 @@ def test_file_without_names_gets_numbers_for_them(tmp_path):
 
 
 def test_digits_are_text_where_asked_for(tmp_path):
-    (tmp_path / "zip.csv").write_text("code,n\n02139,1\n00501,2\n")
+    (tmp_path / "zip.csv").write_text("code, n\n02139, 1\n00501, 2\n")
     read = whole(open_table(str(tmp_path / "zip.csv"), text=["code", "elsewhere"]))
     assert read.to_dict(as_series=False) == {"code": ["02139", "00501"], "n": [1, 2]}
 

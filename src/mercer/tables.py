@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +124,18 @@ def open_table(
         if kind == "NPZ":
             names, n_rows, read = _npz(file, name, member, scratch)
         elif kind == "NPY":
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
-            names, n_rows, read = _arrays([("y" if array.ndim == 1 else "x", array)], name)
+            array = partial(np.load, file, mmap_mode="r", allow_pickle=False)
+            names, n_rows, read = _arrays([("y" if array().ndim == 1 else "x", array)], name)
         elif kind == "IDX":
             names, n_rows, read = _idx(file, head, name)
         elif kind == "svmlight":
             names, n_rows, read = _svmlight(file, name, scratch)
         elif kind in ("CSV", "TSV"):
-            names, n_rows, read = _polars(_delimited(file, head, kind, text))
+            names, n_rows, read = _delimited(file, head, kind, text)
         elif kind == "Parquet":
             names, n_rows, read = _polars(pl.scan_parquet(file, glob=False))
         elif kind == "Arrow":
-            names, n_rows, read = _polars(pl.scan_ipc(file, glob=False))
+            names, n_rows, read = _arrow(file)
         else:  # Polars reads the streaming kind of Arrow only as a whole
             names, n_rows, read = _polars(pl.read_ipc_stream(file).lazy())
     return Table(name, names, n_rows, read, scratch)
@@ -223,15 +224,27 @@ def _format(name: str, head: bytes) -> str:
 Opened = tuple[tuple[str, ...], int, Reader]
 
 
-def _polars(scan: pl.LazyFrame) -> Opened:
+def _polars(scan: pl.LazyFrame, n_rows: int | None = None) -> Opened:
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
         yield from scan.select(columns).collect_batches(chunk_size=rows)
 
-    n_rows = scan.select(pl.len()).collect(engine="streaming").item()
+    if n_rows is None:
+        n_rows = int(scan.select(pl.len()).collect(engine="streaming").item())
     return tuple(scan.collect_schema().names()), n_rows, read
 
 
-def _delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> pl.LazyFrame:
+def _arrow(file: Path) -> Opened:
+    """Slices, since reading in batches would keep the whole file mapped and resident."""
+    names, n_rows, _ = _polars(pl.scan_ipc(file, glob=False))
+
+    def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+        for start in range(0, n_rows, rows):
+            yield pl.scan_ipc(file, glob=False).select(columns).slice(start, rows).collect()
+
+    return names, n_rows, read
+
+
+def _delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> Opened:
     """A text file with a separator, its columns of the narrowest type that loses no value."""
     start = head.decode("utf-8-sig", errors="replace")
     outside_quotes = re.sub(r'"[^"]*"', "", start).partition("\n")[0]
@@ -251,8 +264,9 @@ def _delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> pl.
     guessed = pl.scan_csv(file, infer_schema_length=INFER_ROWS, **options)
     types: dict[str, Any] = dict(guessed.collect_schema())
     names = dict(zip(types, _names(list(types), first, has_header), strict=True))
-    types |= {name: pl.String() for name in types if names[name] in text}
-    padded = _padded(guessed, types)
+    fixed = {name for name in types if names[name] in text}
+    padded = _padded(guessed, types, fixed)
+    types |= dict.fromkeys(fixed, pl.String())
 
     def scan(types: dict[str, Any], ignore_errors: bool = False) -> pl.LazyFrame:
         raw = {name: pl.String() if name in padded else kind for name, kind in types.items()}
@@ -261,17 +275,17 @@ def _delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> pl.
             _stripped(name).cast(types[name], strict=strict) for name in padded
         )
 
-    suspects = [name for name, type_ in types.items() if type_ != pl.String()]
-    if suspects and guessed.select(pl.len()).collect(engine="streaming").item() > INFER_ROWS:
-        as_text = scan(dict.fromkeys(types, pl.String())).select(suspects)
-        missing = _count(as_text, lambda name: pl.col(name).is_null() | (pl.col(name) == ""))
-        while suspects:
-            lost = _count(scan(types, True).select(suspects), lambda name: pl.col(name).is_null())
-            suspects = [name for name in suspects if lost[name] > missing[name]]
-            for name in suspects:
-                types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
-            suspects = [name for name in suspects if types[name] != pl.String()]
-    return scan(types).rename(names)
+    # Counting rows alone would map the whole file to memory; counting missing values does not.
+    as_text = scan(dict.fromkeys(types, pl.String()))
+    n_rows, missing = _count(as_text, lambda name: pl.col(name).is_null() | (pl.col(name) == ""))
+    suspects = [] if n_rows <= INFER_ROWS else [n for n in types if types[n] != pl.String()]
+    while suspects:
+        _, lost = _count(scan(types, True).select(suspects), lambda name: pl.col(name).is_null())
+        suspects = [name for name in suspects if lost[name] > missing[name]]
+        for name in suspects:
+            types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
+        suspects = [name for name in suspects if types[name] != pl.String()]
+    return _polars(scan(types).rename(names), n_rows)
 
 
 def _names(read: list[str], first: list[str], has_header: bool) -> list[str]:
@@ -282,13 +296,13 @@ def _names(read: list[str], first: list[str], has_header: bool) -> list[str]:
     return names if len(set(names)) == len(read) else read
 
 
-def _padded(scan: pl.LazyFrame, types: dict[str, Any]) -> list[str]:
+def _padded(scan: pl.LazyFrame, types: dict[str, Any], fixed: Collection[str]) -> list[str]:
     """Columns of text with blanks around it in the first rows; `types` gets what they are without them.
 
     Columns that are empty in the first rows are numbers until one of their values says otherwise.
     """
-    strings = [name for name, type_ in types.items() if type_ == pl.String()]
-    sample = scan.select(strings).head(INFER_ROWS).collect(engine="streaming").select(pl.col(pl.String))
+    strings = [name for name in types if types[name] == pl.String() and name not in fixed]
+    sample = scan.select(strings).head(INFER_ROWS).collect(engine="streaming")
     padded = [n for n in sample.columns if bool((sample[n] != sample[n].str.strip_chars()).any())]
     bare = sample.select(_stripped(name) for name in padded)
     for name in bare.columns:
@@ -306,13 +320,12 @@ def _stripped(name: str) -> pl.Expr:
     return pl.when(bare.is_in(MISSING)).then(None).otherwise(bare).alias(name)
 
 
-def _count(frame: pl.LazyFrame, condition: Callable[[str], pl.Expr]) -> dict[str, int]:
-    names = frame.collect_schema().names()
-    return (
-        frame.select(condition(name).sum().alias(name) for name in names)
-        .collect(engine="streaming")
-        .row(0, named=True)
-    )
+def _count(scan: pl.LazyFrame, condition: Callable[[str], pl.Expr]) -> tuple[int, dict[str, int]]:
+    """Rows, and those of them in which each column meets a condition."""
+    names = scan.collect_schema().names()
+    sums = (condition(name).sum().alias(str(i)) for i, name in enumerate(names))
+    n_rows, *counts = scan.select(pl.len(), *sums).collect(engine="streaming").row(0)
+    return n_rows, dict(zip(names, counts, strict=True))
 
 
 def _is_number(text: str) -> bool:
@@ -323,11 +336,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _arrays(blocks: Sequence[tuple[str, NDArray[Any]]], name: str) -> Opened:
-    """Arrays of equal length side by side: x0, x1, … of all but the first axis, and "y"."""
+def _arrays(blocks: Sequence[tuple[str, Callable[[], NDArray[Any]]]], name: str) -> Opened:
+    """Arrays of equal length side by side: x0, x1, … of all but the first axis, and "y".
+
+    Each is given by what maps its file to memory, which is done anew for every chunk: the pages of one
+    chunk are then gone when the next is read.
+    """
     names: list[str] = []
     owner: dict[str, tuple[int, int]] = {}  # the array a column is in, and its place there
-    for i, (prefix, array) in enumerate(blocks):
+    lengths = []
+    for i, (prefix, load) in enumerate(blocks):
+        array = load()
         if array.ndim == 0 or array.dtype.kind not in "biufSUM":
             raise TableError(
                 f"{name} must hold arrays of numbers, text or dates. "
@@ -339,22 +358,22 @@ def _arrays(blocks: Sequence[tuple[str, NDArray[Any]]], name: str) -> Opened:
             raise TableError(f"{name} must have one target a row. Got y of shape {array.shape}.")
         names += columns
         owner |= {column: (i, j) for j, column in enumerate(columns)}
-    n_rows = len(blocks[0][1])
-    if any(len(array) != n_rows for _, array in blocks):
-        lengths = " and ".join(f"{len(array):,}" for _, array in blocks)
-        raise TableError(f"{name} must have as many targets as rows. Got arrays of {lengths} rows.")
+        lengths.append(len(array))
+    if len(set(lengths)) > 1:
+        counts = " and ".join(f"{length:,}" for length in lengths)
+        raise TableError(f"{name} must have as many targets as rows. Got arrays of {counts} rows.")
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
-        parts = []
-        for i, (_, array) in enumerate(blocks):
-            mine = [column for column in columns if owner[column][0] == i]
-            if mine:
-                parts.append((mine, [owner[column][1] for column in mine], array))
-        for start in range(0, n_rows, rows):
-            frames = [_frame(array[start : start + rows], mine, places) for mine, places, array in parts]
+        wanted = [[column for column in columns if owner[column][0] == i] for i in range(len(blocks))]
+        for start in range(0, lengths[0], rows):
+            frames = [
+                _frame(load()[start : start + rows], mine, [owner[column][1] for column in mine])
+                for (_, load), mine in zip(blocks, wanted, strict=True)
+                if mine
+            ]
             yield pl.concat(frames, how="horizontal").select(columns)
 
-    return tuple(names), n_rows, read
+    return tuple(names), lengths[0], read
 
 
 def _frame(array: NDArray[Any], names: Sequence[str], places: list[int]) -> pl.DataFrame:
@@ -389,7 +408,7 @@ def _npz(file: Path, name: str, member: str | None, scratch: _Scratch) -> Opened
             if f"{prefix}{ending}" in stored:
                 with archive.open(stored[f"{prefix}{ending}"]) as stream:
                     unpacked = scratch.copy(stream, f"{prefix}.npy")
-                array = np.load(unpacked, mmap_mode="r", allow_pickle=False)
+                array = partial(np.load, unpacked, mmap_mode="r", allow_pickle=False)
                 blocks.append((prefix, array))
     return _arrays(blocks, name)
 
@@ -405,7 +424,7 @@ def _idx(file: Path, head: bytes, name: str) -> Opened:
             f"{name} must have the {expected:,} bytes that its first ones announce. "
             f"Got {file.stat().st_size:,}: it is cut short or not IDX."
         )
-    array = np.memmap(file, dtype, "r", start, shape)
+    array = partial(np.memmap, file, dtype, "r", start, shape)
     return _arrays([("y" if n_axes == 1 else "x", array)], name)
 
 
