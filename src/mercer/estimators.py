@@ -417,8 +417,11 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "machine_")
         return MachineModule(self.machine_)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file, which `mercer.load` reads; no training data beside it."""
+    def save(self, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted model to one file, which `mercer.load` reads; no training data beside it.
+
+        `metadata` is kept with it as JSON; a model that was loaded has it as `metadata_`, and keeps it.
+        """
         check_is_fitted(self, "machine_")
         tensors, machine = machine_parts(self.machine_)
         tensors["training_rows"] = torch.from_numpy(np.asarray(self._training_rows))
@@ -436,6 +439,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             "fitted": {name: getattr(self, name) for name in self._saved_attributes},
             "feature_names": None if names is None else [str(name) for name in names],
             "classes": _array_data(getattr(self, "classes_", None)),
+            "metadata": getattr(self, "metadata_", {}) if metadata is None else dict(metadata),
         }
         write_file(path, "model", tensors, data)
 
@@ -462,6 +466,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(data["feature_names"], dtype=object)
         if data["classes"] is not None:
             self.classes_ = np.array(data["classes"]["values"], dtype=data["classes"]["dtype"])
+        self.metadata_ = data.get("metadata", {})
         self._set_dual_coef(tensors["training_rows"].numpy(), data["n_rows"])
         return self
 

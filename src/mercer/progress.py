@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TextIO
@@ -76,7 +77,8 @@ class ConsoleProgress:
 
     def _show(self, text: str) -> None:
         if self.live:
-            self.stream.write(CLEAR + text)
+            # A line that wraps could not be taken away again.
+            self.stream.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             self.stream.flush()
 
 

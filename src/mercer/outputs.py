@@ -1,0 +1,92 @@
+"""Files that a command writes: whole or not at all, and never over another one by accident."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+
+from mercer.messages import CallError
+
+PARQUET = (".parquet", ".pq")
+
+
+def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) -> Path:
+    """Where to write what `option` names, once it is certain that it may be written there.
+
+    >>> claim("no-such-folder/model.mercer", "--output", force=False)
+    Traceback (most recent call last):
+        ...
+    mercer.messages.CallError: The folder of --output must exist. Got 'no-such-folder': make it first.
+    """
+    place = Path(os.path.realpath(path))  # a link stays a link, to the new file
+    if not place.parent.is_dir():
+        raise CallError(
+            f"The folder of {option} must exist. Got {os.path.dirname(path)!r}: make it first."
+        )
+    if not os.access(place.parent, os.W_OK):
+        raise CallError(f"The folder of {option} must be writable. Got {str(place.parent)!r}.")
+    if place.exists():
+        if not place.is_file():
+            raise CallError(f"{option} must be a file. Got {path!r}, which is a folder or a device.")
+        if any(os.path.exists(given) and os.path.samefile(given, place) for given in inputs):
+            raise CallError(f"{option} must not be a file that is read. Got {path!r}: name another.")
+        if not force:
+            raise CallError(
+                f"{option} must be a new file. Got {path!r}, which is there already: name another, or "
+                "overwrite it with --force."
+            )
+    return place
+
+
+@contextmanager
+def whole_file(place: Path) -> Iterator[Path]:
+    """A path beside `place` to write to; moved there when the block has ended well, else removed."""
+    beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    beside.touch(exist_ok=False)
+    try:
+        yield beside
+        os.replace(beside, place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[str, ...]:
+    """Write a table part by part, as CSV or by its ending as Parquet; None is standard output."""
+    if place is None:
+        return _write_csv(frames, sys.stdout.buffer)
+    with whole_file(place) as beside:
+        if place.suffix in PARQUET:
+            return _write_parquet(frames, beside)
+        with beside.open("wb") as file:
+            return _write_csv(frames, file)
+
+
+def _write_csv(frames: Iterable[pl.DataFrame], file: BinaryIO) -> tuple[str, ...]:
+    names: tuple[str, ...] = ()
+    for frame in frames:
+        # As text first, since polars would write to a pipe that is closed without being told.
+        file.write(frame.write_csv(include_header=not names).encode())
+        names = tuple(frame.columns)
+    file.flush()
+    return names
+
+
+def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> tuple[str, ...]:
+    """By way of a file for each part, since polars has no writer that is given one after another."""
+    names: tuple[str, ...] = ()
+    with tempfile.TemporaryDirectory(prefix=".mercer-", dir=path.parent) as folder:
+        parts: list[Path] = []
+        for frame in frames:
+            parts.append(Path(folder) / f"{len(parts)}.parquet")
+            frame.write_parquet(parts[-1])
+            names = tuple(frame.columns)
+        pl.scan_parquet(parts).sink_parquet(path)
+    return names

@@ -1,0 +1,138 @@
+"""Markup, and the parts that a page is made of.
+
+`element` escapes every child and attribute that is not `Markup` already, so that nothing from the data
+can become markup; what a reader could not see, such as control characters, is shown as an escape.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+# Invisible, but part of how some scripts and emoji are written: the zero-width joiner and non-joiner.
+JOINERS = "\u200c\u200d"
+VOID = ("br", "link", "meta")
+# Characters of a label; the middle of a longer one is left out.
+LONGEST_LABEL = 70
+# Labels longer than this need a line of their own on a phone.
+LONGEST_IN_COLUMN = 12
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *children: object, **attributes: object) -> Markup:
+    """One element; children that are no markup are escaped, attributes that are None left out.
+
+    >>> element("p", "a < b", element("br"), class_="note")
+    '<p class="note">a &lt; b<br></p>'
+    """
+    opening = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(visible(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in VOID:
+        return Markup(f"<{name}{opening}>")
+    return Markup(f"<{name}{opening}>{join(*children)}</{name}>")
+
+
+def join(*children: object) -> Markup:
+    """Children one after the other, escaped where they are no markup."""
+    return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children))
+
+
+def visible(value: object) -> str:
+    """The text of a value, with what a reader could not see or a page not hold as escapes.
+
+    >>> visible("one\\ntwo\\x00 \\u202ekcab")
+    'one\\\\ntwo\\\\x00 \\\\u202ekcab'
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or c in JOINERS or unicodedata.category(c) == "Zs"
+        else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def label(value: object, longest: int = LONGEST_LABEL) -> Markup:
+    """A label of the data, apart from the direction of the text around it."""
+    text = shortened(value, longest)
+    return element("bdi", text) if text.strip() else element("span", "(empty)", class_="soft")
+
+
+def shortened(value: object, longest: int) -> str:
+    """Both ends of a long text, since labels often differ only in the last of them."""
+    text = visible(value)
+    if len(text) <= longest:
+        return text
+    tail = longest * 2 // 5
+    return f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
+def any_long(*labels: object) -> bool:
+    """Whether a table of these labels is to be stacked."""
+    return any(len(visible(label)) > LONGEST_IN_COLUMN for label in labels)
+
+
+def section(title: str, *content: Markup) -> Markup:
+    """A section, or nothing where it would be empty."""
+    filled = [part for part in content if part]
+    return element("section", element("h2", title), *filled) if filled else Markup("")
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", stacked: bool = False
+) -> Markup:
+    """A table that scrolls by itself where the page is narrower; a head that ends in "#" has numbers.
+
+    `stacked` puts the cells of a row below each other on a phone, for those with long text.
+    """
+    names = [head.rstrip("#") for head in heads]
+    classes = ["n" if head.endswith("#") else None for head in heads]
+    top = (element("th", n, scope="col", class_=c) for n, c in zip(names, classes, strict=True))
+
+    def line(row: Sequence[object]) -> Markup:
+        cells = zip(row, names, classes, strict=True)
+        return element(
+            "tr",
+            *(element("td", v, class_=c, data_label=n if stacked else None) for v, n, c in cells),
+        )
+
+    table = element(
+        "table",
+        element("thead", element("tr", *top)),
+        element("tbody", *map(line, rows)),
+        class_="stacked" if stacked else None,
+    )
+    below = element("p", caption, class_="soft") if caption else ""
+    return join(element("div", table, class_="scroll"), below)
+
+
+def figure(title: str, chart: Markup, caption: object, key: Sequence[tuple[str, str]] = ()) -> Markup:
+    """A chart with its title above, what its lines mean, and what it says beneath."""
+    keys = (element("span", _swatch(kind), text) for kind, text in key)
+    legend = element("div", *keys, class_="key soft") if key else ""
+    return element("figure", element("h3", title), legend, chart, element("figcaption", caption))
+
+
+def _swatch(kind: str) -> Markup:
+    path = element("path", d="M1 5H21", class_=f"line {kind}")
+    return element("svg", path, viewBox="0 0 22 10", aria_hidden="true")
+
+
+def bullets(items: Sequence[str]) -> Markup:
+    return element("ul", *(element("li", item) for item in items)) if items else Markup("")
+
+
+def facts(rows: Iterable[tuple[str, object]]) -> Markup:
+    pairs = (join(element("dt", name), element("dd", value)) for name, value in rows)
+    return element("dl", *pairs, class_="facts")

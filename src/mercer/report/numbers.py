@@ -1,0 +1,72 @@
+"""Numbers as people read them: no digit that the data cannot carry, a real minus, words for time."""
+
+from __future__ import annotations
+
+import math
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Normal quantile of a two-sided 95 % interval.
+Z = 1.96
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for people: at least so many digits, no more decimals than they need.
+
+    >>> number(0.04996), number(-12345.6), number(2.5e-7), number(0)
+    ('0.05', '−12,346', '2.5×10⁻⁷', '0')
+    """
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    exponent = int(power)
+    if -4 <= exponent < 7:
+        return _trimmed(f"{value:,.{max(0, digits - 1 - exponent)}f}")
+    factor = "" if float(mantissa) == 1 else f"{_trimmed(mantissa)}×"
+    return factor + power_of_ten(exponent)
+
+
+def _trimmed(text: str) -> str:
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+
+
+def power_of_ten(exponent: int) -> str:
+    """A power of ten with its exponent raised.
+
+    >>> power_of_ten(-3)
+    '10⁻³'
+    """
+    return "10" + str(exponent).translate(SUPERSCRIPTS)
+
+
+def percent(share: float, n: int) -> str:
+    """A share of n rows, with no more decimals than n rows can tell apart."""
+    decimals = 0 if n < 200 else 1 if n < 5_000 else 2
+    return f"{100 * share:.{decimals}f}\u00a0%"
+
+
+def three_decimals(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−")
+
+
+def duration(seconds: float) -> str:
+    if seconds < 99.5:
+        return f"{number(seconds, 2)} s" if seconds >= 0.0095 else f"{number(1000 * seconds, 1)} ms"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def wilson_interval(hits: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's score, which is sound at 0 and 1 too.
+
+    >>> low, high = wilson_interval(0, 100)
+    >>> low, round(high, 3)
+    (0.0, 0.037)
+    """
+    share, z2 = hits / n, Z**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,437 @@
+"""Every kind of column becomes the numbers it should, from any file, at any size."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import dump_svmlight_file, load_diabetes, load_digits, load_iris
+from sklearn.preprocessing import OneHotEncoder
+
+from mercer import columns as columns_module
+from mercer.columns import Columns, fit_columns, read_arrays
+from mercer.tables import TableError, open_table
+
+n = 400
+ODD = 'a "b", c\nd – ü'
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    start = datetime.datetime(2023, 5, 1, 6, 30)
+    return pl.DataFrame(
+        {
+            "id": range(1, n + 1),
+            "key": [f"row {i}" for i in range(n)],
+            "size": rng.normal(3.0, 2.0, size=n),
+            "gaps": [None if i % 5 == 0 else float(i % 7) for i in range(n)],
+            "count": rng.integers(0, 200, size=n).astype(np.uint8),
+            "same": [7] * n,
+            "flag": rng.random(n) < 0.5,
+            ODD: rng.choice(['x, "y"', "two\nlines", "ünï"], size=n),
+            "holes": [None if i % 4 == 0 else "ab"[i % 2] for i in range(n)],
+            "day": [(start + datetime.timedelta(days=2 * i)).date() for i in range(n)],
+            "moment": [start + datetime.timedelta(hours=5 * i) for i in range(n)],
+            "clock": [datetime.time(i % 24, 30) for i in range(n)],
+            "label": rng.choice(["yes", "no, never", "perhaps"], size=n),
+        }
+    )
+
+
+def written(frame, tmp_path, name="t.parquet"):
+    (frame.write_csv if name.endswith("csv") else frame.write_parquet)(tmp_path / name)
+    return open_table(str(tmp_path / name))
+
+
+def fitted(frame, tmp_path, target="label", **options):
+    return fit_columns(written(frame, tmp_path), target, **options)
+
+
+def feature(columns, X, name):
+    return X[:, columns.feature_names.index(name)]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_each_kind_of_column_becomes_the_numbers_it_should(frame, name, tmp_path):
+    columns = fit_columns(written(frame, tmp_path, name), "label")
+    X, notes = columns.features(frame)
+    assert notes == []
+    assert X.dtype == np.float32
+    assert X.shape == (n, len(columns.feature_names))
+    assert np.isfinite(X).all()
+    assert not {"id", "key", "same"} & set(columns.names)
+    np.testing.assert_array_equal(feature(columns, X, "size"), frame["size"].cast(pl.Float32))
+    np.testing.assert_array_equal(feature(columns, X, "count"), frame["count"])
+    np.testing.assert_array_equal(feature(columns, X, "flag"), frame["flag"])
+    gaps = frame["gaps"]
+    np.testing.assert_allclose(feature(columns, X, "gaps"), gaps.fill_null(gaps.mean()), rtol=1e-6)
+    np.testing.assert_array_equal(feature(columns, X, "gaps (missing)"), gaps.is_null())
+    for column in (ODD, "holes"):
+        encoder = OneHotEncoder(sparse_output=False).fit(frame.select(column).to_numpy())
+        names = [
+            f"{column} (missing)" if level is None else f"{column}={level}"
+            for level in encoder.categories_[0]
+        ]
+        places = [columns.feature_names.index(name) for name in names]
+        np.testing.assert_array_equal(X[:, places], encoder.transform(frame.select(column).to_numpy()))
+    np.testing.assert_array_equal(feature(columns, X, "day (days)"), 2.0 * np.arange(n))
+    hours = 5.0 * np.arange(n)
+    np.testing.assert_allclose(feature(columns, X, "moment (days)"), hours / 24, rtol=1e-6)
+    of_day = 2 * np.pi * ((hours + 6.5) % 24) / 24
+    np.testing.assert_allclose(
+        feature(columns, X, "moment (sine of the day)"), np.sin(of_day), atol=1e-6
+    )
+    of_clock = 2 * np.pi * (np.arange(n) % 24 + 0.5) / 24
+    np.testing.assert_allclose(
+        feature(columns, X, "clock (cosine of the day)"), np.cos(of_clock), atol=1e-6
+    )
+    assert list(columns.targets(frame)) == frame["label"].to_list()
+
+
+def test_cycles_are_there_only_where_a_column_spans_two_of_them(frame, tmp_path):
+    names = fitted(frame, tmp_path).feature_names
+    cycles = {name for name in names if name.startswith(("day (", "moment (", "clock ("))}
+    assert cycles == {
+        "day (days)",  # 800 days at no particular hour
+        *(f"day ({f} of the {c})" for f in ("sine", "cosine") for c in ("week", "year")),
+        "moment (days)",  # 83 days
+        *(f"moment ({f} of the {c})" for f in ("sine", "cosine") for c in ("day", "week")),
+        *(f"clock ({f} of the day)" for f in ("sine", "cosine")),
+    }
+
+
+def test_weeks_return_every_seven_days_in_any_time_zone(tmp_path):
+    start = datetime.datetime(2024, 1, 1)
+    days = pl.Series("when", [start + datetime.timedelta(days=i) for i in range(100)])
+    frame = pl.DataFrame([days.dt.replace_time_zone("Asia/Tokyo"), pl.Series("y", [0, 1] * 50)])
+    columns = fitted(frame, tmp_path, "y")
+    X, _ = columns.features(frame)
+    np.testing.assert_allclose(X[7:, 1:], X[:-7, 1:], atol=1e-5)
+    np.testing.assert_array_equal(np.diff(X[:, 0]), 1.0)
+
+
+def test_durations_are_days_and_infinite_numbers_are_missing(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "wait": [datetime.timedelta(hours=12 * i) for i in range(40)],
+            "odd": [np.inf, np.nan, 1e300, 5.0] * 10,
+            "huge": [-np.inf, 2.0, 4.0, None] * 10,
+            "y": [0, 1] * 20,
+        }
+    )
+    columns = fitted(frame, tmp_path, "y")
+    X, _ = columns.features(frame)
+    assert columns.feature_names == ("huge", "wait (days)", "odd (missing)", "huge (missing)")
+    np.testing.assert_array_equal(X[:4], [[3, 0, 1, 1], [2, 0.5, 1, 0], [4, 1, 1, 0], [3, 1.5, 0, 1]])
+
+
+def test_preparation_survives_json(frame, tmp_path):
+    columns = fitted(frame, tmp_path)
+    again = Columns.from_dict(json.loads(json.dumps(columns.to_dict())))
+    assert again == columns
+    assert again.feature_names == columns.feature_names
+    np.testing.assert_array_equal(again.features(frame)[0], columns.features(frame)[0])
+
+
+def test_columns_are_found_by_name_in_any_order(frame, tmp_path):
+    columns = fitted(frame, tmp_path)
+    shuffled = frame.select(*reversed(frame.columns), pl.lit(1).alias("extra"))
+    np.testing.assert_array_equal(columns.features(shuffled)[0], columns.features(frame)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.drop("size"), "must have the column 'size', of numbers. Got no column"),
+        (lambda f: f.with_columns(size=pl.lit("big")), "'size' must be of numbers, .* Got String"),
+        (
+            lambda f: f.with_columns(holes=pl.lit(3)),
+            "'holes' must be of text, as in training. Got Int32",
+        ),
+        (
+            lambda f: f.with_columns(day=pl.lit(3.5)),
+            "'day' must be of dates, as in training. Got Float64",
+        ),
+        (lambda f: f.with_columns(flag=pl.lit("t")), "'flag' must be of booleans, .* Got String"),
+    ],
+)
+def test_missing_column_or_one_of_another_type_is_named(frame, change, message, tmp_path):
+    with pytest.raises(TableError, match=message):
+        fitted(frame, tmp_path).features(change(frame))
+
+
+def test_column_without_any_value_is_missing_whatever_its_type(frame, tmp_path):
+    columns = fitted(frame, tmp_path)
+    emptied = frame.with_columns(
+        pl.lit(None, dtype=pl.String).alias(name) for name in ("size", "day", "clock", "flag", "holes")
+    )
+    X, notes = columns.features(emptied)
+    assert np.isfinite(X).all()
+    np.testing.assert_allclose(feature(columns, X, "size"), frame["size"].mean(), rtol=1e-6)
+    assert (feature(columns, X, "holes (missing)") == 1).all()
+    assert "'size' has missing values, which it had not in training; they are taken as its mean" in notes
+
+
+def test_unseen_categories_are_all_zeros_with_one_note(frame, tmp_path):
+    columns = fitted(frame, tmp_path)
+    new = frame.with_columns(pl.lit("never seen").alias(ODD))
+    X, notes = columns.features(new)
+    assert notes == [
+        f"{ODD!r} has categories that were not in the training data; they are taken as none of those "
+        "that were"
+    ]
+    mine = [i for i, name in enumerate(columns.feature_names) if name.startswith(f"{ODD}=")]
+    assert len(mine) == 3
+    assert not X[:, mine].any()
+
+
+def test_rare_categories_share_a_column_that_unseen_ones_are_not_in(tmp_path):
+    rare = [f"rare {i}" for i in range(5)]
+    words = ["often"] * 600 + ["also"] * 395 + rare
+    frame = pl.DataFrame({"word": words, "x": np.arange(1000) % 17, "y": [0, 1] * 500})
+    columns = fitted(frame, tmp_path, "y")
+    assert columns.feature_names == ("x", "word=also", "word=often", "word (rare)")
+    X, notes = columns.features(pl.DataFrame({"word": ["often", "rare 3", "new"], "x": [1, 2, 3]}))
+    np.testing.assert_array_equal(X[:, 1:], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    assert len(notes) == 1
+
+
+def test_frequent_words_are_found_among_more_than_can_be_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns_module, "MOST_DISTINCT", 1000)
+    rng = np.random.default_rng(0)
+    some = np.where(rng.random(100_000) < 0.7, "common", rng.integers(0, 20_000, 100_000).astype(str))
+    frame = pl.DataFrame({"word": some, "y": rng.random(100_000) < 0.5})
+    columns = fitted(frame, tmp_path, "y")
+    assert columns.columns[0].rare is None
+    assert "word=common" in columns.feature_names
+    X, notes = columns.features(pl.DataFrame({"word": ["common", "something else"]}))
+    assert X[0, columns.feature_names.index("word=common")] == 1
+    assert X[1, columns.feature_names.index("word (rare)")] == 1
+    assert notes == []
+
+
+def test_what_is_left_out_is_said_and_can_be_kept(frame, tmp_path):
+    columns = fitted(frame, tmp_path)
+    said = " | ".join(columns.notes)
+    for part in (
+        "'label' has 3 distinct labels: classification",
+        "left out 1 column with one value only: 'same'",
+        "left out 1 column with the number of the row: 'id'",
+        "left out 1 column with text that hardly repeats: 'key'",
+        "missing values in 1 column are replaced by the mean, with an indicator: 'gaps'",
+        "2 columns of categories became 6 of 0 and 1",
+        "dates and times became",
+    ):
+        assert part in said
+    kept = fitted(frame, tmp_path, keep=["id", "key"], drop=["size", "day"])
+    assert {"id", "key"} <= set(kept.names)
+    assert not {"size", "day"} & set(kept.names)
+
+
+def test_years_in_order_are_no_row_numbers(tmp_path):
+    frame = pl.DataFrame({"year": range(1900, 2000), "y": [0, 1] * 50})
+    assert fitted(frame, tmp_path, "y").feature_names == ("year",)
+
+
+def test_nested_columns_are_left_out_with_a_note(tmp_path):
+    frame = pl.DataFrame({"x": np.arange(50) % 9, "list": [[1, 2]] * 50, "y": [0, 1] * 25})
+    columns = fitted(frame, tmp_path, "y")
+    assert columns.names == ("x",)
+    assert any("'list'" in note for note in columns.notes)
+
+
+@pytest.mark.parametrize(
+    ("target", "task"),
+    [
+        (load_iris().target, "classification"),
+        (load_iris().target_names[load_iris().target], "classification"),
+        (load_iris().target > 0, "classification"),
+        (load_iris().target.astype(float), "classification"),
+        (load_diabetes().target, "regression"),  # whole numbers, many of them
+        (load_diabetes().target / 7, "regression"),
+    ],
+)
+def test_task_is_recognised_from_the_target(target, task, tmp_path):
+    frame = pl.DataFrame({"x": np.arange(len(target)) % 13, "y": target})
+    columns = fitted(frame, tmp_path, None)
+    assert columns.task == task
+    y = columns.targets(frame)
+    np.testing.assert_array_equal(y, target)
+    assert y.dtype.kind == ("f" if task == "regression" else target.dtype.kind)
+
+
+def test_task_asked_for_wins_unless_it_is_impossible(frame, tmp_path):
+    assert fitted(frame, tmp_path, "count", task="classification").task == "classification"
+    assert fitted(frame, tmp_path, "flag", task="regression").task == "regression"
+    for target, task, message in [
+        ("label", "regression", "'label' must be of numbers for regression. Got text"),
+        ("size", "classification", "'size' must have labels .* Got numbers with fractions"),
+        ("day", None, "'day' must be of numbers, text or booleans. Got Date"),
+        ("same", None, "'same' must have at least two values. Got 1 in the 400 rows"),
+        ("label", "ranking", '"classification" or "regression". Got \'ranking\''),
+        ("absent", None, "must have the column 'absent'. Got 'id', 'key'"),
+        (None, None, "must have the column 'y'"),
+    ]:
+        with pytest.raises(TableError, match=message):
+            fitted(frame, tmp_path, target, task=task)
+
+
+@pytest.mark.parametrize("rows", [100_000, 120_000])
+def test_too_many_labels_say_what_to_do(rows, tmp_path):
+    labels = [f"label {i % 100_000}" for i in range(rows)]
+    frame = pl.DataFrame({"x": np.arange(rows) % 10, "y": labels})
+    with pytest.raises(TableError, match=r"'y' must have classes .* more than 10,000 .* choose another"):
+        fitted(frame, tmp_path, "y")
+    with pytest.raises(TableError, match="Got 60 distinct labels in 60 rows: choose another"):
+        fitted(frame[:60], tmp_path, "y")
+
+
+def test_table_without_rows_or_features_is_refused(frame, tmp_path):
+    with pytest.raises(TableError, match=r"must have rows. Got none"):
+        fitted(frame[:0], tmp_path)
+    with pytest.raises(TableError, match="must have a column to learn from beside 'label'"):
+        fitted(frame.select("id", "key", "same", "label"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_arrays_in_memory_and_on_disk_are_equal(frame, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(columns_module, "CHUNK_ROWS", 64)
+    frame = frame.with_columns(label=pl.when(pl.col("id") % 9 != 1).then("label"))
+    table = written(frame, tmp_path, name)
+    columns = fit_columns(table, "label")
+    here = read_arrays(table, columns, memory=1e9, folder=tmp_path)
+    there = read_arrays(table, columns, memory=1e3, folder=tmp_path)
+    assert not isinstance(here.X, np.memmap)
+    assert isinstance(there.X, np.memmap)
+    np.testing.assert_array_equal(here.X, there.X)
+    np.testing.assert_array_equal(here.y, there.y)
+    assert here.notes == ("left out 45 of 400 rows, whose target is missing",)
+    kept = frame.filter(pl.col("label").is_not_null())
+    np.testing.assert_array_equal(here.X, columns.features(kept)[0])
+    assert here.y.tolist() == kept["label"].to_list()
+    without = read_arrays(table, columns, memory=1e9, folder=tmp_path, with_targets=False)
+    assert without.y is None
+    assert len(without.X) == n
+
+
+def test_labels_may_lie_in_another_file(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    np.save(tmp_path / "x.npy", X.astype(np.uint8))
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "short.npy", y[:-1])
+    images, labels = open_table(str(tmp_path / "x.npy")), open_table(str(tmp_path / "y.npy"))
+    columns = fit_columns(images, None, labels=labels)
+    arrays = read_arrays(images, columns, memory=1e9, folder=tmp_path, labels=labels)
+    varies = np.ptp(X, axis=0) > 0
+    np.testing.assert_array_equal(arrays.X, X[:, varies])
+    np.testing.assert_array_equal(arrays.y, y)
+    with pytest.raises(
+        TableError, match=r"a label for each of the 1,797 rows .* Got 1 column and 1,796"
+    ):
+        fit_columns(images, None, labels=open_table(str(tmp_path / "short.npy")))
+
+
+def test_digits_that_are_categories_stay_text_in_a_later_file(tmp_path):
+    frame = pl.DataFrame({"code": ["02139", "00501", "A1"] * 20, "y": [0, 1] * 30})
+    columns = fit_columns(written(frame, tmp_path, "train.csv"), "y")
+    (tmp_path / "later.csv").write_text("code\n00501\n02139\n")
+    later = next(open_table(str(tmp_path / "later.csv"), text=columns.text_names).chunks())
+    X, notes = columns.features(later)
+    np.testing.assert_array_equal(X, [[1, 0, 0], [0, 1, 0]])
+    assert notes == []
+
+
+def test_missing_target_is_refused_where_every_row_needs_one(frame, tmp_path):
+    with pytest.raises(TableError, match=r"'label' must be known in every row. Got 1 rows without"):
+        fitted(frame, tmp_path).targets(pl.DataFrame({"label": ["yes", None]}))
+
+
+def test_images_of_bytes_are_converted_within_a_second_or_two(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, size=(30_000, 784), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", X=X, y=rng.integers(0, 10, size=30_000))
+    table = open_table(str(tmp_path / "images.npz"))
+    start = time.perf_counter()
+    columns = fit_columns(table, "y")
+    arrays = read_arrays(table, columns, memory=1e10, folder=tmp_path)
+    assert time.perf_counter() - start < 4.0  # 0.6 s on two quiet cores
+    np.testing.assert_array_equal(arrays.X, X)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np, polars as pl
+from mercer.columns import fit_columns, read_arrays
+from mercer.tables import open_table
+
+def kilobytes(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key))
+
+def convert(path):
+    table = open_table(path, folder=Path(sys.argv[3]))
+    columns = fit_columns(table, "y")
+    return read_arrays(table, columns, memory=1e6, folder=Path(sys.argv[3]))
+
+convert(sys.argv[1])  # libraries and threads are there, and counted before
+before = kilobytes("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
+arrays = convert(sys.argv[2])
+peak = kilobytes("VmHWM")
+assert isinstance(arrays.X, np.memmap)
+print((peak - before) / 1024, arrays.X.nbytes / 1024**2, *arrays.X.shape)
+"""
+
+
+def write_numbers(path, rows, d):
+    """A file of this ending with d columns of numbers and a "y", made a part at a time."""
+    rng = np.random.default_rng(0)
+    columns = {f"x{i}": rng.normal(size=rows).astype(np.float32).round(3) for i in range(d)}
+    frame = pl.DataFrame(columns | {"y": rng.integers(0, 3, size=rows)})
+    if path.suffix == ".gz":
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            frame.write_csv(file)
+    elif path.suffix == ".csv":
+        frame.write_csv(path)
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".arrow":
+        frame.write_ipc(path)
+    elif path.suffix == ".npz":
+        np.savez(path, X=frame.drop("y").to_numpy(), y=frame["y"].to_numpy())
+    else:
+        dump_svmlight_file(frame.drop("y").to_numpy(), frame["y"].to_numpy(), str(path))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="peak resident memory is read as Linux counts it")
+@pytest.mark.parametrize(
+    ("ending", "rows"),
+    [
+        ("csv", 2_000_000),
+        ("csv.gz", 1_200_000),
+        ("parquet", 2_000_000),
+        ("arrow", 2_000_000),
+        ("npz", 2_000_000),
+        ("svm", 300_000),
+    ],
+)
+def test_table_is_converted_in_memory_that_does_not_grow_with_it(ending, rows, tmp_path):
+    d = 60
+    small, large = tmp_path / f"small.{ending}", tmp_path / f"large.{ending}"
+    write_numbers(small, 2_000, d)
+    write_numbers(large, rows, d)
+    command = [sys.executable, "-c", SCRIPT, str(small), str(large), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    used, size, *shape = map(float, run.stdout.split())
+    print(f"{ending}: {used:.0f} MiB more at the peak, for {size:.0f} MiB of features")
+    assert shape == [rows, d]
+    assert used < 450

@@ -1,0 +1,584 @@
+"""The report, as text and as a real browser shows it.
+
+Chromium is driven through chromedriver's own protocol, which is JSON over HTTP: nothing needs to be
+installed beside the two programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.metrics import confusion_matrix, r2_score
+
+from mercer import History, KernelClassifier, KernelRegressor, load
+from mercer.report import Evaluation, write_report
+from mercer.report.charts import Axis, Chart
+from mercer.report.markup import visible
+from mercer.report.numbers import duration, wilson_interval
+from mercer.resource import Resource
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+PHONE = 360
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
+DESK = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
+
+
+class Browser:
+    """A session of chromedriver."""
+
+    def __init__(self, address: str, profile: Path) -> None:
+        options = {"args": [*FLAGS, f"--user-data-dir={profile}"]}
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
+        self._session = f"{address}/session"
+        answer = self._call("", {"capabilities": {"alwaysMatch": wanted}})
+        self._session += f"/{answer['sessionId']}"
+
+    def open(self, path: Path, width: int = 1000, height: int = 900) -> None:
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE}
+        self.devtools("Emulation.setDeviceMetricsOverride", **screen)
+        self._call("/url", {"url": path.as_uri()})
+
+    def devtools(self, command: str, **parameters: Any) -> Any:
+        return self._call("/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def dark(self, on: bool) -> None:
+        feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
+        self.devtools("Emulation.setEmulatedMedia", media="", features=[feature])
+
+    def value(self, expression: str) -> Any:
+        return self._call("/execute/sync", {"script": f"return {expression}", "args": []})
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        """What happened since the last call: "browser" for the console, "performance" for the rest."""
+        return list(self._call("/se/log", {"type": kind}))
+
+    def requests(self) -> list[str]:
+        """The addresses asked for since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
+        sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [parameters["request"]["url"] for parameters in sent]
+
+    def picture(self, path: Path) -> None:
+        """The whole page, also what is beyond the window."""
+        data = self.devtools("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def paper(self, path: Path) -> None:
+        data = self.devtools("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def close(self) -> None:
+        self._call("", None, "DELETE")
+
+    def _call(self, path: str, body: Any, method: str = "POST") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._session + path, data, headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or chromium is None:
+        pytest.skip("needs Chromium and its driver (Debian's packages chromium and chromium-driver)")
+    process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        port = next(
+            found[1] for line in lines if (found := re.search(r"successfully on port (\d+)", line))
+        )
+        session = Browser(f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("profile"))
+        try:
+            yield session
+        finally:
+            session.close()
+    finally:
+        process.terminate()
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements, and text by the element it stands in."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.tables: list[list[list[str]]] = []
+        self._skip = self._cell = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._skip = tag == "style"
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skip = False
+        if tag in ("td", "th"):
+            self._cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._skip:
+            return
+        self.text += data
+        if self._cell:
+            self.tables[-1][-1][-1] += data
+
+    def table(self, *heads: str) -> list[list[str]]:
+        """The rows of the one table with such a head."""
+        found = [rows[1:] for rows in self.tables if rows[0] == list(heads)]
+        assert len(found) == 1, heads
+        return found[0]
+
+    def matrix(self) -> list[list[str]]:
+        """The confusion matrix: its heads, then its rows."""
+        return next(rows[1:] for rows in self.tables if rows[0] == ["", "Predicted"])
+
+
+SETTINGS: dict[str, Any] = {"resource": DESK, "random_state": 0}
+WORDS = {
+    "title": "Digits by their pixels",
+    "command": "mercer fit digits.csv --target digit",
+    "data_name": "digits.csv",
+    "target": "digit",
+    "notes": ["3 constant columns were dropped."],
+    "timings": {"reading": 0.25, "training": 1.5},
+}
+
+
+def page(path: Path, model: Any, evaluation: Evaluation | None, **words: Any) -> Page:
+    write_report(path, model, evaluation, **{**WORDS, **words})
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def evaluate(model: Any, X: Any, y: Any) -> Evaluation:
+    probabilities = model.predict_proba(X) if hasattr(model, "predict_proba") else None
+    rows = np.arange(1, len(y) + 1)
+    return Evaluation(y, model.predict(X), probabilities, rows, "20 % of digits.csv, held out")
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[KernelClassifier, Evaluation]:
+    """A few hundred rows only, so that there are mistakes."""
+    X, y = load_digits(return_X_y=True)
+    model = KernelClassifier(**SETTINGS).fit(X[:600], y[:600])
+    return model, evaluate(model, X[600:], y[600:])
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> tuple[KernelRegressor, Evaluation]:
+    X, y = load_diabetes(return_X_y=True)
+    model = KernelRegressor(**SETTINGS).fit(X[:300], y[:300])
+    return model, evaluate(model, X[300:], y[300:])
+
+
+@pytest.fixture(scope="module")
+def institutions() -> tuple[KernelClassifier, Evaluation]:
+    """Sixty classes with names that are long, hostile, empty, or of other scripts."""
+    rng = np.random.default_rng(0)
+    names = np.array(
+        [f"Department of Northern and Southern Affairs, {i:02d}" for i in range(60)], object
+    )
+    names[:5] = [HOSTILE, "産業技術総合研究所", "وزارة التربية", "a\nb\x00\u202e\ud800", ""]
+    k = np.tile(np.arange(60), 20)
+    X = rng.normal(size=(60, 8))[k] + 0.8 * rng.normal(size=(1200, 8))
+    model = KernelClassifier(**SETTINGS).fit(X[:900], names[k[:900]])
+    return model, evaluate(model, X[900:], names[k[900:]])
+
+
+def test_headline_is_the_error_and_the_rows_it_was_measured_on(tmp_path, digits):
+    model, evaluation = digits
+    wrong, m = int((~evaluation.right).sum()), len(evaluation.y)
+    text = page(tmp_path / "r.html", model, evaluation).text
+    assert f"{100 * wrong / m:.1f}\u00a0%error" in text
+    assert f"{wrong} of {m:,} rows (20 % of digits.csv, held out) are classified wrongly" in text
+
+
+def test_headline_of_numbers_is_r2(tmp_path, diabetes):
+    model, evaluation = diabetes
+    text = page(tmp_path / "r.html", model, evaluation).text
+    assert f"{r2_score(evaluation.y, evaluation.predicted):.3f}R²" in text
+    assert "On 142 rows (20 % of digits.csv, held out) the typical error" in text
+
+
+def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, digits):
+    model, _ = digits
+    text = page(tmp_path / "r.html", model, None).text
+    best = min(model.history_.epochs, key=lambda epoch: epoch.validation_loss)
+    assert f"{100 * (1 - best.validation_score):.0f}\u00a0%error" in text
+    assert "Measured on 60 rows that training held out. The same rows decided when to stop" in text
+
+
+def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    model = KernelClassifier(max_epochs=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
+    text = page(tmp_path / "r.html", model, None).text
+    assert "Not measured" in text
+    assert "A single epoch was trained" in text
+    assert "more epochs may improve the model" in text
+
+
+def test_training_ended_within_its_first_epoch_has_no_curve(tmp_path, digits):
+    model = load_copy(digits[0], tmp_path)
+    model.history_ = History()
+    text = page(tmp_path / "r.html", model, None).text
+    assert "Training ended before its first epoch was over" in text
+    assert "Not measured" in text
+
+
+def load_copy(model: Any, folder: Path) -> Any:
+    model.save(folder / "copy.mercer")
+    return load(folder / "copy.mercer")
+
+
+def test_saved_and_loaded_model_has_the_same_page(tmp_path, digits):
+    model, evaluation = digits
+    before = page(tmp_path / "a.html", model, evaluation).text
+    after = page(tmp_path / "b.html", load_copy(model, tmp_path), evaluation).text
+    assert re.sub("Made by.*", "", after) == re.sub("Made by.*", "", before)
+
+
+def test_nothing_from_outside_becomes_markup(tmp_path, institutions):
+    model, evaluation = institutions
+    evaluation = replace(evaluation, rows=np.full(len(evaluation.y), HOSTILE, object), source=HOSTILE)
+    words: dict[str, Any] = dict.fromkeys(("title", "command", "data_name", "target"), HOSTILE)
+    found = page(
+        tmp_path / "r.html", model, evaluation, notes=[HOSTILE], timings={HOSTILE: 1.0}, **words
+    )
+    plain = page(tmp_path / "p.html", model, institutions[1], notes=["a"], timings={"a": 1.0})
+    assert [tag for tag, _ in found.tags] == [tag for tag, _ in plain.tags]
+    assert not {"script", "img"} & {tag for tag, _ in found.tags}
+    assert all(not name.startswith("on") for _, attributes in found.tags for name in attributes)
+    assert found.text.count(HOSTILE) >= 7
+
+
+def test_page_asks_the_network_for_nothing(tmp_path, digits):
+    page(tmp_path / "r.html", *digits)
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|src=|url\(|@import", html)
+    assert "default-src 'none'" in Page(html).tags[4][1]["content"]
+
+
+def test_what_a_reader_cannot_see_is_shown_as_escapes(tmp_path, institutions):
+    model, evaluation = institutions
+    text = page(
+        tmp_path / "r.html", model, evaluation, notes=["a\nb\x00\u202e\ud800", "नमस्ते \u200d👩\u200d🔬"]
+    ).text
+    assert "a\\nb\\x00\\u202e\\ud800" in text
+    assert "नमस्ते \u200d👩\u200d🔬" in text
+    assert visible("a\u00a0b") == "a\u00a0b"
+
+
+def test_confusion_matrix_counts_as_scikit_learn_does(tmp_path, digits):
+    model, evaluation = digits
+    heads, *rows = page(tmp_path / "r.html", model, evaluation).matrix()
+    assert heads == ["True", *"0123456789", "right", "rows"]
+    expected = confusion_matrix(evaluation.y, evaluation.predicted)
+    np.testing.assert_array_equal([[int(cell) for cell in row[1:11]] for row in rows], expected)
+    assert [int(row[-1]) for row in rows] == expected.sum(1).tolist()
+
+
+def test_of_many_classes_the_most_confused_are_shown(tmp_path, institutions):
+    model, evaluation = institutions
+    found = page(tmp_path / "r.html", model, evaluation)
+    heads, *rows = found.matrix()
+    assert 2 <= len(rows) <= 10
+    assert heads[-3:] == ["any other", "right", "rows"]
+    assert all(sum(map(int, row[1:-2])) == int(row[-1]) for row in rows)
+    pairs = found.table("True", "Predicted", "Rows", "Of the class")
+    counts = confusion_matrix(evaluation.y, evaluation.predicted)
+    np.fill_diagonal(counts, 0)
+    assert [int(pair[2]) for pair in pairs] == np.sort(counts.ravel())[::-1][:8].tolist()
+
+
+def test_a_class_unknown_to_the_model_has_its_own_row(tmp_path, digits):
+    model, evaluation = digits
+    y = evaluation.y.copy()
+    y[:5] = 77
+    heads, *rows = page(tmp_path / "r.html", model, replace(evaluation, y=y)).matrix()
+    assert heads[11] == rows[-1][0] == "77"
+    assert rows[-1][-2:] == ["0\u00a0%", "5"]
+
+
+def test_worst_mistakes_are_the_surest(tmp_path, digits):
+    model, evaluation = digits
+    rows = page(tmp_path / "r.html", model, evaluation).table("Row", "True", "Predicted", "How sure")
+    wrong = np.flatnonzero(evaluation.y != evaluation.predicted)
+    order = wrong[np.argsort(-evaluation.probabilities.max(1)[wrong], kind="stable")][:15]
+    assert [int(row[0]) for row in rows] == evaluation.rows[order].tolist()
+    assert [int(row[1]) for row in rows] == evaluation.y[order].tolist()
+    assert [int(row[2]) for row in rows] == evaluation.predicted[order].tolist()
+    assert rows[0][3] == f"{100 * evaluation.probabilities[order[0]].max():.1f}\u00a0%"
+
+
+def test_without_probabilities_nothing_is_said_of_how_sure(tmp_path, digits):
+    model, evaluation = digits
+    found = page(tmp_path / "r.html", model, replace(evaluation, probabilities=None))
+    assert found.table("Row", "True", "Predicted")
+    assert "How far its probabilities can be trusted" not in found.text
+
+
+def test_worst_values_are_those_furthest_off(tmp_path, diabetes):
+    model, evaluation = diabetes
+    heads = ("Row", "True", "Predicted", "Off by", "Typical errors")
+    rows = page(tmp_path / "r.html", model, evaluation).table(*heads)
+    order = np.argsort(-np.abs(evaluation.y - evaluation.predicted))[:15]
+    assert [int(row[0]) for row in rows] == evaluation.rows[order].tolist()
+    off = [float(row[3].replace("−", "-")) for row in rows]
+    np.testing.assert_allclose(off, (evaluation.y - evaluation.predicted)[order], atol=0.051)
+
+
+@pytest.mark.parametrize(
+    ("sure", "verdict"),
+    [(0.99, "surer than it should be"), (0.8, "agree as well"), (0.6, "more often than it thinks")],
+)
+def test_reliability_tells_too_sure_from_too_cautious(tmp_path, digits, sure, verdict):
+    y = np.zeros(500, int)
+    predicted = (np.arange(500) % 5 == 0).astype(int)  # right in 80 %
+    probabilities = np.where(np.arange(10) == predicted[:, None], sure, (1 - sure) / 9)
+    evaluation = Evaluation(y, predicted, probabilities, y + 1, "test.csv")
+    assert verdict in page(tmp_path / "r.html", digits[0], evaluation).text
+
+
+def test_plan_notes_timings_versions_and_command_are_on_the_page(tmp_path, digits):
+    model, evaluation = digits
+    text = page(tmp_path / "r.html", model, evaluation).text
+    for _, value, _ in model.plan_.rows():
+        assert value in text
+    assert f"mG{model.plan_.device_batch_size:,}batch the device can use" in text
+    for part in ("3 constant columns were dropped.", "reading0.25 s", "in all1.8 s", WORDS["command"]):
+        assert part in text
+    for name in ("Mercer", "Python", "torch", "numpy", "scikit-learn", "device"):
+        assert name in text
+
+
+def test_every_chart_has_a_title_and_colours_of_the_page(tmp_path, digits, diabetes):
+    for name, (model, evaluation) in {"a": digits, "b": diabetes}.items():
+        page(tmp_path / f"{name}.html", model, evaluation)
+        html = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        charts = re.findall(r"<svg[^>]*role=.*?</svg>", html)
+        assert len(charts) == (3 if name == "a" else 4)
+        for chart in charts:
+            assert re.search("<title>.+?</title><desc>.+?</desc>", chart)
+            assert not re.search(r"#[0-9a-f]{3}|(fill|stroke)=|nan|inf", chart)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e12])
+@pytest.mark.parametrize("m", [1, 2, 150, 5000])
+def test_any_number_of_values_of_any_size_can_be_drawn(tmp_path, diabetes, m, scale):
+    rng = np.random.default_rng(0)
+    y = scale * rng.normal(size=m)
+    evaluation = Evaluation(y, y + 0.1 * scale * rng.normal(size=m), None, np.arange(m), "test.csv")
+    page(tmp_path / "r.html", diabetes[0], evaluation)
+    assert (tmp_path / "r.html").stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("value", [0.0, -3.5])
+def test_a_target_that_never_varies_has_an_error_but_no_r2(tmp_path, diabetes, value):
+    y = np.full(20, value)
+    found = page(tmp_path / "r.html", diabetes[0], Evaluation(y, y, None, np.arange(20), "test.csv"))
+    assert "0typical error" in found.text
+    assert "R²" not in found.text.split("What was learnt")[0]
+
+
+def test_no_mistakes_are_no_table(tmp_path, digits, institutions):
+    for model, evaluation in (digits, institutions):
+        perfect = replace(evaluation, predicted=evaluation.y)
+        text = page(tmp_path / "r.html", model, perfect).text
+        assert f"None: all {len(evaluation.y):,} rows are classified rightly." in text
+
+
+def test_columns_of_an_evaluation_must_be_of_one_length():
+    with pytest.raises(ValueError, match=r"columns of the same length.*Got shapes \[\(3,\), \(2,\)"):
+        Evaluation(np.zeros(3), np.zeros(2), None, np.zeros(3), "test.csv")
+
+
+def test_interrupted_writing_leaves_the_old_page_and_nothing_else(tmp_path, digits, monkeypatch):
+    path = tmp_path / "r.html"
+    path.write_text("old")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        page(path, *digits)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["r.html"]
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 10), (3, 40), (40, 40), (123, 10_000)])
+def test_interval_is_that_of_scipy(hits, n):
+    expected = binomtest(hits, n).proportion_ci(method="wilson")
+    np.testing.assert_allclose(wilson_interval(hits, n), (expected.low, expected.high), atol=1e-4)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "values", [[1], [0], [-2, 3], [1, 1.001], [1e-12, 1], [3, 40], [1e5, 1e200], [0, 1e-9], [np.nan]]
+)
+def test_ticks_are_few_distinct_and_within_the_axis(values, log):
+    axis = Axis.around("x", values, log=log)
+    places, texts = zip(*axis.ticks(), strict=True)
+    assert 2 <= len(places) <= 10
+    assert len(set(texts)) == len(texts)
+    assert all(axis.low * (1 - 1e-9) <= p <= axis.high * (1 + 1e-9) or abs(p) < 1e-12 for p in places)
+
+
+def test_epochs_are_marked_in_whole_numbers():
+    texts = [text for _, text in Axis.around("epoch", [1, 2, 3], kind="whole").ticks()]
+    assert texts == ["1", "2", "3"]
+
+
+def test_values_without_a_logarithm_are_left_out_of_a_line():
+    chart = Chart(Axis("x", 0, 10), Axis.around("y", [0.0, 0.1, 10], log=True))
+    chart.line([0, 5, 10], [0.0, 0.1, 10], "a")
+    d = re.search(r'd="(M[^"]*)" class="line a"', chart.markup("t", "d"))
+    assert d is not None
+    assert d[1].count("L") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0042, "4 ms"), (0.25, "0.25 s"), (99.0, "99 s"), (150.0, "2 min"), (7260.0, "2 h 1 min")],
+)
+def test_durations_are_in_the_unit_that_fits(seconds, text):
+    assert duration(seconds) == text
+
+
+# In a real browser.
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, digits, diabetes, institutions) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    fits = {"digits": digits, "diabetes": diabetes, "institutions": institutions}
+    for name, (model, evaluation) in fits.items():
+        page(folder / f"{name}.html", model, evaluation, notes=[HOSTILE, "word" * 100])
+    page(folder / "bare.html", digits[0], None, title="x" * 300, command="y" * 300, notes=[])
+    return {path.stem: path for path in folder.glob("*.html")}
+
+
+NAMES = ["digits", "diabetes", "institutions", "bare"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_browser_has_no_complaint_and_loads_only_the_page(browser, pages, name):
+    browser.value("0")
+    browser.requests()
+    browser.log("browser")
+    browser.open(pages[name])
+    assert browser.value("document.readyState") == "complete"
+    assert set(browser.requests()) <= {pages[name].as_uri(), "data:,"}
+    assert browser.log("browser") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_phone_shows_the_page_without_scrolling_sideways(browser, pages, name):
+    browser.open(pages[name], PHONE, 740)
+    assert browser.value("document.documentElement.scrollWidth") == PHONE
+    beyond = """[...document.body.querySelectorAll('*')].filter(e => !e.closest('.scroll, svg'))
+        .filter(e => e.getBoundingClientRect().right > innerWidth).length"""
+    assert browser.value(beyond) == 0
+    heights = "[...document.querySelectorAll('svg text')].map(e => e.getBoundingClientRect().height)"
+    assert min(browser.value(heights)) > 9
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "rgb(r, g, b)", by the web's accessibility guidelines."""
+    values = np.array([int(v) for v in re.findall(r"\d+", colour)[:3]]) / 255
+    linear = np.where(values <= 0.03928, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def style(browser: Browser, selector: str, name: str) -> str:
+    return str(browser.value(f"getComputedStyle(document.querySelector('{selector}')).{name}"))
+
+
+def test_dark_mode_turns_page_and_charts_and_stays_readable(browser, pages):
+    seen = {}
+    for dark in (False, True):
+        browser.dark(dark)
+        browser.open(pages["digits"])
+        paper = luminance(style(browser, "body", "backgroundColor"))
+        for selector, name in (("body", "color"), (".soft", "color"), ("svg text", "fill")):
+            ink = luminance(style(browser, selector, name))
+            assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5
+        seen[dark] = (paper, style(browser, "svg .line.a", "stroke"))
+    browser.dark(False)
+    assert seen[False][0] > 0.9
+    assert seen[True][0] < 0.02
+    assert seen[False][1] != seen[True][1]
+
+
+def test_hostile_labels_are_shown_as_text(browser, pages):
+    browser.open(pages["institutions"])
+    assert browser.value("document.images.length + document.scripts.length") == 0
+    assert browser.value("document.body.innerText").count(HOSTILE) >= 2
+
+
+def test_readers_who_do_not_see_charts_hear_what_they_are(browser, pages):
+    browser.open(pages["diabetes"])
+    tree = browser.devtools("Accessibility.getFullAXTree")["nodes"]
+    names = [node["name"]["value"] for node in tree if node.get("role", {}).get("value") == "image"]
+    assert names == [
+        "Predicted against true values",
+        "Residuals against predicted values",
+        "Learning curve",
+        "Spectrum of the kernel",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_paper_is_white_and_takes_few_sheets(browser, pages, name, tmp_path):
+    browser.dark(True)
+    browser.open(pages[name])
+    browser.paper(tmp_path / "page.pdf")
+    sheets = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes()))
+    assert 1 <= sheets <= 6
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.devtools("Emulation.setEmulatedMedia", media="print", features=features)
+    assert luminance(style(browser, "body", "backgroundColor")) == 1.0
+    browser.dark(False)
