@@ -7,7 +7,7 @@ The story is told in src/mercer/demo.py, which the command `mercer demo` shares.
 
 from __future__ import annotations
 
-from mercer.demo import demonstrate
+from mercer.cli.demo import demonstrate
 
 if __name__ == "__main__":
     demonstrate(show=lambda text: print(text, flush=True))

@@ -22,9 +22,8 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits, load_iris
 
 import mercer
-from mercer import sources
-from mercer.cli import main
-from mercer.commands import Kernel
+from mercer.cli import main, sources
+from mercer.cli.commands import Kernel
 from mercer.kernels import KERNELS
 
 COMMANDS = ["plan", "fit", "predict", "evaluate", "info", "demo", "bench"]

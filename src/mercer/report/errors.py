@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercer.measures import wilson_interval
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import (
     LONGEST_LABEL,
@@ -28,7 +29,7 @@ from mercer.report.markup import (
     shortened,
     table,
 )
-from mercer.report.numbers import number, percent, wilson_interval
+from mercer.report.numbers import number, percent
 
 # Classes of which a whole confusion matrix can be read, and how many of more are shown.
 MOST_CLASSES = 12

@@ -57,16 +57,3 @@ def duration(seconds: float) -> str:
 
 def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def wilson_interval(hits: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's score, which is sound at 0 and 1 too.
-
-    >>> low, high = wilson_interval(0, 100)
-    >>> low, round(high, 3)
-    (0.0, 0.037)
-    """
-    share, z2 = hits / n, Z**2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)

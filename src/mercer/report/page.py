@@ -17,10 +17,11 @@ import torch
 from sklearn.base import is_classifier
 
 import mercer
+from mercer.measures import wilson_interval
 from mercer.report.errors import Evaluation, errors, rms
 from mercer.report.learning import Model, best_epoch, in_words, learning, plan_table
 from mercer.report.markup import Markup, bullets, element, facts, join, section
-from mercer.report.numbers import duration, number, percent, three_decimals, wilson_interval
+from mercer.report.numbers import duration, number, percent, three_decimals
 
 # Nothing may be loaded or run, whatever the data holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
-from mercer.messages import say, say_notes
+from mercer.cli.messages import say, say_notes
 
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "install them by pip install 'mercer[cli]'."
         )
         return FAILED
-    from mercer.commands import app
+    from mercer.cli.commands import app
 
     # Wherever it stands, so that it can be added to the end of the line that went wrong.
     ours = given.index("--") if "--" in given else len(given)

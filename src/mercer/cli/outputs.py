@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import polars as pl
 
-from mercer.messages import CallError
+from mercer.cli.messages import CallError
 
 PARQUET = (".parquet", ".pq")
 
@@ -24,13 +24,11 @@ def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) ->
     >>> claim("no-such-folder/model.mercer", "--output", force=False)
     Traceback (most recent call last):
         ...
-    mercer.messages.CallError: The folder of --output must exist. Got 'no-such-folder': make it first.
+    mercer.cli.messages.CallError: The folder of --output must exist. Got 'no-such-folder': make it.
     """
     place = Path(os.path.realpath(path))  # a link stays a link, to the new file
     if not place.parent.is_dir():
-        raise CallError(
-            f"The folder of {option} must exist. Got {os.path.dirname(path)!r}: make it first."
-        )
+        raise CallError(f"The folder of {option} must exist. Got {os.path.dirname(path)!r}: make it.")
     if not os.access(place.parent, os.W_OK):
         raise CallError(f"The folder of {option} must be writable. Got {str(place.parent)!r}.")
     if place.exists():

@@ -22,18 +22,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 import mercer
-from mercer.columns import Columns, fit_columns, read_arrays
-from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor, load
-from mercer.fitting import parse_memory
-from mercer.measures import Measures, measure
-from mercer.messages import CallError, say_notes
-from mercer.outputs import write_frames
-from mercer.plan import Plan
-from mercer.progress import ConsoleProgress
-from mercer.report import Evaluation, write_report
-from mercer.resource import Resource, find_device, free_memory
-from mercer.saving import read_file
-from mercer.sources import (
+from mercer.cli.messages import CallError, say_notes
+from mercer.cli.outputs import write_frames
+from mercer.cli.sources import (
     Part,
     PlainColumns,
     Source,
@@ -44,6 +35,15 @@ from mercer.sources import (
     row_numbers,
     same_rows,
 )
+from mercer.columns import Columns, fit_columns, read_arrays
+from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor, load
+from mercer.fitting import parse_memory
+from mercer.measures import Measures, measure
+from mercer.plan import Plan
+from mercer.progress import ConsoleProgress
+from mercer.report import Evaluation, write_report
+from mercer.resource import Resource, find_device, free_memory
+from mercer.saving import read_file
 from mercer.tables import Table, TableError
 
 Array = NDArray[Any]

@@ -18,16 +18,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mercer.bench import engine_figures, machine
-from mercer.demo import demonstrate
+from mercer.cli.bench import engine_figures, machine
+from mercer.cli.demo import demonstrate
+from mercer.cli.messages import say_notes
 from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor
 from mercer.measures import ClassificationMeasures, Measures
-from mercer.messages import say_notes
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
 
 if TYPE_CHECKING:  # demo and bench need no tables
-    from mercer.workflow import Fitted, Written
+    from mercer.cli.workflow import Fitted, Written
 
 Model = KernelClassifier | KernelRegressor
 # Classes listed on a screen; of more, those with the most mistakes.

@@ -164,7 +164,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what would be chosen for this data, here or on another machine, without training."""
-    from mercer import screens, workflow
+    from mercer.cli import screens, workflow
 
     settings = {"memory": workflow.size(memory), "device": device, "random_state": seed}
     made = workflow.plan(
@@ -240,9 +240,9 @@ def fit(
     Classification or regression, kernel, bandwidth, ridge and all numbers of the method are chosen
     for you. Ctrl-C ends training early and keeps the best model so far.
     """
-    from mercer import screens, workflow
-    from mercer.messages import CallError
-    from mercer.outputs import claim
+    from mercer.cli import screens, workflow
+    from mercer.cli.messages import CallError
+    from mercer.cli.outputs import claim
 
     if holdout is not None and not 0 <= holdout < 1:
         raise CallError(f"--holdout must be at least 0 and less than 1. Got {holdout}.")
@@ -283,7 +283,7 @@ def fit(
 
 
 def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Path:
-    from mercer.outputs import claim
+    from mercer.cli.outputs import claim
 
     same = checkpoint == resume
     others = [path for path in inputs if path != resume]
@@ -319,9 +319,9 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict each row of a table, in order, with columns found by name."""
-    from mercer import screens, workflow
-    from mercer.messages import CallError
-    from mercer.outputs import claim
+    from mercer.cli import screens, workflow
+    from mercer.cli.messages import CallError
+    from mercer.cli.outputs import claim
 
     if output == "-" and json:
         raise CallError("--json needs -o FILE. Got both results and JSON for standard output.")
@@ -348,7 +348,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure a model on a table whose answers are known."""
-    from mercer import screens, workflow
+    from mercer.cli import screens, workflow
 
     measures, source, notes = workflow.evaluate(model, data, target, quiet=quiet)
     screens.show_measures(measures, source, notes, json)
@@ -357,7 +357,7 @@ def evaluate(
 @app.command(epilog=_example("mercer info house.mercer"))
 def info(model: Model, json: Json = False) -> None:
     """Show what is in a model file."""
-    from mercer import screens, workflow
+    from mercer.cli import screens, workflow
 
     screens.show_info(workflow.load_model(model), model, json)
 
@@ -365,7 +365,7 @@ def info(model: Model, json: Json = False) -> None:
 @app.command(short_help="Learn handwritten digits, in seconds.", epilog=_example("mercer demo"))
 def demo(json: Json = False) -> None:
     """Learn handwritten digits, and compare with a support vector machine (seconds)."""
-    from mercer import screens
+    from mercer.cli import screens
 
     screens.show_demo(json)
 
@@ -373,7 +373,7 @@ def demo(json: Json = False) -> None:
 @app.command(short_help="Measure this machine, in seconds.", epilog=_example("mercer bench"))
 def bench(device: Device = "auto", json: Json = False) -> None:
     """Measure how fast this machine is, and how close training comes to it (seconds)."""
-    from mercer import screens
+    from mercer.cli import screens
 
     screens.show_bench(device, json)
 
