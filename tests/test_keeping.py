@@ -71,6 +71,13 @@ def test_a_saved_regressor_keeps_bytes_scale_and_names(tmp_path, rng):
     assert list(again.feature_names_in_) == ["x", "y"]
 
 
+def test_a_saved_model_may_be_read_by_whom_the_umask_allows(tmp_path):
+    model = KernelClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+    model.save(tmp_path / "model.mercer")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "model.mercer").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_damaged_foreign_newer_and_changed_files_are_refused(tmp_path):
     model = KernelClassifier(random_state=0).fit(*load_iris(return_X_y=True))
     path = tmp_path / "model.mercer"

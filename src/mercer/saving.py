@@ -44,7 +44,10 @@ def write_file(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tenso
     }
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        beside.touch(exist_ok=False)
+        mode = beside.stat().st_mode  # as the user's umask has it, not as for a temporary file
         save_file(tensors, beside, header)
+        beside.chmod(mode)
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
