@@ -9,6 +9,7 @@ import torch
 
 from mercer import resource
 from mercer.resource import (
+from mercer.workers import workers_for
     GIB,
     PAPER_COMPONENTS,
     Resource,
@@ -62,12 +63,14 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
         return lambda m: max(m, 32) / 32.0
 
     monkeypatch.setattr(resource, "_kernel_product_timer", timer)
+    monkeypatch.setattr(resource._Others, "share", lambda self: 0.0)
+    cores = workers_for(torch.device("cpu")).count
     cache = tmp_path / "deep" / "capacity.json"
     first = measure_resource(torch.device("cpu"), cache=cache)
     second = measure_resource(torch.device("cpu"), cache=cache)
     assert len(calls) == 1
     assert first.capacity == second.capacity
-    assert first.full_rate_rows == 32
+    assert first.full_rate_rows == 32 * cores
     cache.write_text('{"half a fi')
     assert measure_resource(torch.device("cpu"), cache=cache).capacity == first.capacity
     assert len(calls) == 2
@@ -78,7 +81,20 @@ def test_a_cache_that_cannot_be_written_only_costs_measuring_again(tmp_path, mon
     monkeypatch.setattr(resource, "_kernel_product_timer", lambda *_: lambda m: max(m, 8) / 8.0)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert measure_resource(torch.device("cpu"), cache=blocked / "capacity.json").full_rate_rows == 8
+    found = measure_resource(torch.device("cpu"), cache=blocked / "capacity.json")
+    assert found.full_rate_rows == 8 * workers_for(torch.device("cpu")).count
+
+
+def test_what_was_measured_on_a_busy_machine_is_not_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "_kernel_product_timer", lambda *_: lambda m: max(m, 8) / 8.0)
+    monkeypatch.setattr(resource._Others, "share", lambda self: 0.5)
+    measure_resource(torch.device("cpu"), cache=tmp_path / "capacity.json")
+    assert not (tmp_path / "capacity.json").exists()
+
+
+def test_one_slow_moment_does_not_end_the_sweep():
+    slow = {2, 4}  # somebody else's
+    assert saturating_rows(lambda m: max(m, 64) / 64.0 * (100 if m in slow else 1)) == 64
 
 
 def test_real_measurement_gives_a_usable_batch(tmp_path):

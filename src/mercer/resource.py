@@ -18,7 +18,6 @@ import json
 import math
 import os
 import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,7 +30,7 @@ import torch
 
 from mercer.kernels import Gaussian
 from mercer.products import kernel_times, pieces
-from mercer.workers import workers_for
+from mercer.workers import small_operations, workers_for
 
 GIB = 1024**3
 # Held back from the memory found, for the interpreter, libraries and other processes: the paper's
@@ -44,6 +43,12 @@ PROBE_FEATURES = 256
 PROBE_SECONDS = 0.2
 # More rows than this would take memory that nobody has been asked for.
 MOST_PROBE_ROWS = 1 << 12
+# A sweep that ended earlier would be at the mercy of two slow moments.
+FEWEST_PROBE_ROWS = 1 << 7
+PROBE_SWEEPS = 3
+INTEGER_PROBES = 8
+# Share of the cores that others may use while a measurement is made that is to be remembered.
+BUSY_SHARE = 0.2
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
 # Rows of the products, and bytes of memory, whose rates are measured.
@@ -54,7 +59,7 @@ RATE_BYTES = 1 << 26
 READ_OUTPUTS = 16
 READ_TASKS = 8
 # Part of the key of what is remembered: raised when the engine is another, so that it is measured again.
-ENGINE = "engine 2"
+ENGINE = "engine 3"
 # The paper's implementation allows for a preconditioner of this many components.
 PAPER_COMPONENTS = 1000
 
@@ -210,20 +215,11 @@ def measure_resource(
     known = _read_cache(cache)
     entry = known.get(key)
     if entry is None:
-        timer = _kernel_product_timer(device, dtype)
-        # The median of three sweeps, since others may use the machine during one of them; where two
-        # agree, the third cannot change it.
-        sweeps = [saturating_rows(timer, PROBE_SECONDS) for _ in range(2)]
-        if sweeps[0] != sweeps[1]:
-            sweeps.append(saturating_rows(timer, PROBE_SECONDS))
-        m = statistics.median(sweeps)
-        entry = {
-            "capacity": float(m * PROBE_CENTRES * (PROBE_FEATURES + 1)),
-            "full_rate_rows": m,
-            "integer_gain": _integer_gain(device),
-            **asdict(_rates(device, dtype)),
-        }
-        _write_cache(cache, known | {key: entry})
+        watch = _Others()
+        entry = _measure(device, dtype)
+        # What was measured while others used the machine serves for now and is measured again next time.
+        if watch.share() < BUSY_SHARE:
+            _write_cache(cache, known | {key: entry})
     memory = free_memory(device)
     return Resource(
         capacity=entry["capacity"],
@@ -238,11 +234,51 @@ def measure_resource(
     )
 
 
+def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    timer, fastest = _kernel_product_timer(device, dtype), dict[int, float]()
+
+    def seconds_at(m: int) -> float:
+        fastest[m] = min(timer(m), fastest.get(m, math.inf))
+        return fastest[m]
+
+    # Others may use the machine during a sweep, which only makes it slower: the last one ends with the
+    # best times of all.
+    workers = workers_for(device)
+    with small_operations(device):  # whole tiles go to whole cores: one of them tells of all
+        for _ in range(PROBE_SWEEPS):
+            rows = workers.count * saturating_rows(seconds_at, PROBE_SECONDS)
+        integer_gain = _integer_gain(device)
+    return {
+        "capacity": float(rows * PROBE_CENTRES * (PROBE_FEATURES + 1)),
+        "full_rate_rows": rows,
+        "integer_gain": integer_gain,
+        **asdict(_rates(device, dtype)),
+    }
+
+
+class _Others:
+    """How busy other processes keep the machine, from now on."""
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = time.perf_counter(), _busy_seconds(), time.process_time()
+
+    def share(self) -> float:
+        """Of all cores, between 0 and 1."""
+        passed = (time.perf_counter() - self._start) * (psutil.cpu_count() or 1)
+        return (_busy_seconds() - self._busy - (time.process_time() - self._own)) / max(passed, 1e-9)
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.system + getattr(times, "nice", 0.0))
+
+
 def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf) -> int:
     """The fewest rows, doubling from 1, at which rows per second have stopped rising.
 
     `seconds_at(m)` times one product with m rows.  Doubling stops once two further doublings gained
-    nothing worth having, or when `budget` seconds are spent.
+    nothing worth having, not before a number at which any device should, or when `budget` seconds are
+    spent.
     """
     start = time.perf_counter()
     rates: dict[int, float] = {}
@@ -251,7 +287,7 @@ def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf
         rates[m] = m / seconds_at(m)
         best = max(rates.values())
         first = next(rows for rows, rate in rates.items() if rate >= SATURATED_SHARE * best)
-        if m >= 4 * first or time.perf_counter() - start > budget:
+        if m >= max(4 * first, FEWEST_PROBE_ROWS) or time.perf_counter() - start > budget:
             break
         m *= 2
     return first
@@ -267,12 +303,11 @@ def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[
     def seconds_at(m: int) -> float:
         rows = kernel.points(x.repeat(-(-m // len(x)), 1)[:m])
         best = math.inf
-        for attempt in range(3):  # the first warms up; of the rest the best, as others share the machine
+        for _ in range(2):  # the first warms up
             start = time.perf_counter()
             product = kernel.block(rows, centres) @ weights
             float(product[0, 0])  # waits for the device
-            if attempt:
-                best = min(best, time.perf_counter() - start)
+            best = min(best, time.perf_counter() - start)
         return best
 
     return seconds_at
@@ -289,15 +324,11 @@ def _integer_gain(device: torch.device) -> float:
     codes = torch.ones(1024, 512, dtype=torch.int8, device=device)
     floats = codes.float()
 
-    def seconds(product: Callable[[], torch.Tensor]) -> float:
-        times = []
-        for _ in range(4):
-            start = time.perf_counter()
-            float(product()[0, 0])  # waits for the device
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    return seconds(lambda: floats @ floats.T) / seconds(lambda: torch._int_mm(codes, codes.T))
+    by_floats, by_bytes = math.inf, math.inf
+    for _ in range(INTEGER_PROBES):  # in turn, so that a slow moment does not decide between them
+        by_floats = min(by_floats, _seconds(lambda: float((floats @ floats.T)[0, 0])))
+        by_bytes = min(by_bytes, _seconds(lambda: float(torch._int_mm(codes, codes.T)[0, 0])))
+    return by_floats / by_bytes
 
 
 def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
