@@ -9,7 +9,6 @@ import torch
 
 from mercer import resource
 from mercer.resource import (
-from mercer.workers import workers_for
     GIB,
     PAPER_COMPONENTS,
     Resource,
@@ -17,6 +16,7 @@ from mercer.workers import workers_for
     measure_resource,
     saturating_rows,
 )
+from mercer.workers import workers_for
 
 
 @pytest.mark.parametrize(
