@@ -6,7 +6,6 @@ import math
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Normal quantile of a two-sided 95 % interval.
-Z = 1.96
 
 
 def number(value: float, digits: int = 3) -> str:
