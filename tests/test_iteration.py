@@ -10,7 +10,7 @@ from mercer.adaptive import level
 from mercer.iteration import PanelDescent, safe_weights
 from mercer.products import HeldOutProducts, TrainingProducts, batches, kernel_times
 from mercer.spectrum import nystrom_spectrum
-from mercer.workers import Workers, small_operations, workers_for
+from mercer.workers import Workers, torch_threads, small_operations, workers_for
 
 S, Q, N = 60, 15, 200
 
@@ -105,6 +105,18 @@ def test_sums_do_not_depend_on_which_worker_did_what(problem, rng, monkeypatch):
         products = TrainingProducts(kernel, points, V, 12, 2, rows_at_once=50)
         results.append(torch.cat([products.rows(i, alpha, N).f for i in range(len(products.panels))]))
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_workers_keep_to_one_core_each_outside_training_too():
+    a, b = torch.randn(9, 6), torch.randn(48, 6)
+    with torch_threads(1):
+        alone = a @ b.T
+    before = torch.get_num_threads()
+    found = []
+    Workers(2).run(lambda i, worker: found.append((torch.get_num_threads(), a @ b.T)), 8)
+    assert [threads for threads, _ in found] == [1] * 8
+    assert all(torch.equal(product, alone) for _, product in found)
+    assert torch.get_num_threads() == before
 
 
 def test_workers_run_every_task_once_and_pass_errors_on():

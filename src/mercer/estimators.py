@@ -263,6 +263,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.kernel_ = problem.kernel
         self.bandwidth_ = getattr(problem.kernel, "bandwidth", None)
         self.ridge_ = problem.ridge
+        self.metadata_: dict[str, Any] = {}  # that of a file belongs to what was in it
         self._set_dual_coef(data.rows, len(data.X))
         self._learn_from_held_out(y_val, outcome.validation_predictions, problem.machine.offset)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Normal quantile of a two-sided 95 % interval.
 
 
 def number(value: float, digits: int = 3) -> str:
