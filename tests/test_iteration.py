@@ -10,7 +10,7 @@ from mercer.adaptive import level
 from mercer.iteration import PanelDescent, safe_weights
 from mercer.products import HeldOutProducts, TrainingProducts, batches, kernel_times
 from mercer.spectrum import nystrom_spectrum
-from mercer.workers import Workers, torch_threads, small_operations, workers_for
+from mercer.workers import Workers, small_operations, torch_threads, workers_for
 
 S, Q, N = 60, 15, 200
 

@@ -169,7 +169,7 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     whole = KernelClassifier(**parameters).fit(X, y)
 
     seen = []
-    real = mercer.estimators._Watch.on_panel
+    real = mercer.watching.Watch.on_panel
 
     def interrupted(self, training):
         seen.append(training.panel)
@@ -177,7 +177,7 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
             self.interrupted = lambda: True
         return real(self, training)
 
-    monkeypatch.setattr(mercer.estimators._Watch, "on_panel", interrupted)
+    monkeypatch.setattr(mercer.watching.Watch, "on_panel", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard"):
         part = KernelClassifier(**parameters, checkpoint=path).fit(X, y)
     assert part.n_iter_ < whole.n_iter_

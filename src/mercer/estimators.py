@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import os
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -34,12 +32,14 @@ from mercer.interrupts import interrupts
 from mercer.kernels import kernel_from_dict
 from mercer.machine import KernelMachine
 from mercer.modules import MachineModule
+from mercer.parameters import check_parameters
 from mercer.plan import Plan
 from mercer.progress import ConsoleProgress
 from mercer.resource import Resource, find_device
 from mercer.saving import machine_from, machine_parts, read_file, write_file
 from mercer.selection import Selection
-from mercer.training import DivergenceError, Epoch, History, Limits, Outcome, Training, Watcher
+from mercer.training import DivergenceError, Epoch, History, Limits, Outcome, Training
+from mercer.watching import INTERRUPTED, Watch
 
 # Fewer points than this are all needed for training; more held-out points than the second number say
 # nothing more about when to stop.
@@ -48,7 +48,6 @@ MOST_HELD_OUT = 3_000
 # Logit scale where no held-out part can fit one: a point that is interpolated (1 against 0) then gets
 # odds of e^4 over each other class.
 DEFAULT_LOGIT_SCALE = 4.0
-INTERRUPTED = "interrupted from the keyboard"
 
 
 class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
@@ -136,7 +135,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, X: Any, y: Any, X_val: Any, y_val: Any, sample_weight: NDArray[Any] | None, resume: Any
     ) -> None:
-        self._check_parameters()
+        check_parameters(self)
         if (X_val is None) != (y_val is None):
             raise ValueError("`X_val` and `y_val` must be given together. Got only one of them.")
         settings = self._settings()
@@ -242,7 +241,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 write_checkpoint(self.checkpoint, run, problem, data, held_out, mark)
 
         with interrupts() as interrupted:
-            watch = _Watch(self.callbacks, console, problem.plan, finished, interrupted)
+            watch = Watch(self.callbacks, console, problem.plan, finished, interrupted)
             watch.keep_checkpoints(write, 60 * self.checkpoint_minutes)
             outcome = run.run(watch)
         self._keep(problem, data, outcome, y_val)
@@ -314,7 +313,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
         No part is held out here, so `n` counts every row.
         """
-        self._check_parameters()
+        check_parameters(self)
         X, y = self._validate(X, y)
         rng = check_random_state(self.random_state)
         rows = rng.permutation(len(X))
@@ -347,56 +346,6 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         stratify = self._stratify(y[rows])
         split = train_test_split(rows, test_size=size, random_state=rng, stratify=stratify)
         return split[0], split[1]
-
-    def _check_parameters(self) -> None:
-        def require(name: str, holds: bool, must: str) -> None:
-            if not holds:
-                raise ValueError(f"`{name}` must be {must}. Got {getattr(self, name)!r} instead.")
-
-        def auto_or(name: str, kind: type, minimum: float, strict: bool, must: str) -> None:
-            value: Any = getattr(self, name)
-            if isinstance(value, str):
-                require(name, value == "auto", f'"auto" or {must}')
-                return
-            number = isinstance(value, kind) and not isinstance(value, bool)
-            require(
-                name, number and minimum <= value < math.inf and not (strict and value == minimum), must
-            )
-
-        for name in ("subsample_size", "n_components", "batch_size"):
-            auto_or(name, Integral, 1, False, "a whole number, at least 1")
-        for name in ("bandwidth", "step_size"):
-            auto_or(name, Real, 0, True, "a positive, finite number")
-        auto_or("ridge", Real, 0, False, "a number, at least 0")
-        if not isinstance(self.memory, (str, Real)) or isinstance(self.memory, bool):
-            require("memory", False, 'bytes, a text such as "4GB", or "auto"')
-        memory = parse_memory(self.memory)
-        in_range = memory is None or 0 < memory < math.inf
-        require("memory", in_range, 'a positive number of bytes, a text such as "4GB", or "auto"')
-        require("scale", self.scale in (True, False, "auto"), 'True, False or "auto"')
-        if self.n_features is not None:
-            auto_or("n_features", Integral, 1, False, "a whole number, at least 1, or None")
-        minutes: Any = self.checkpoint_minutes
-        require(
-            "checkpoint_minutes",
-            isinstance(minutes, Real) and float(minutes) >= 0,
-            "a number, at least 0",
-        )
-        for name, minimum in (("max_epochs", 1), ("patience", 1)):
-            value: Any = getattr(self, name)
-            whole = isinstance(value, Integral) and not isinstance(value, bool)
-            require(name, whole and value >= minimum, f"a whole number, at least {minimum}")
-        for name in ("tol", "min_improvement"):
-            number: Any = getattr(self, name)
-            holds = isinstance(number, Real) and 0 <= float(number) < math.inf
-            require(name, holds, "a number, at least 0")
-        fraction: Any = self.validation_fraction
-        require(
-            "validation_fraction",
-            isinstance(fraction, Real) and 0 < float(fraction) < 1,
-            "between 0 and 1",
-        )
-        require("precision", self.precision in ("float32", "float64"), '"float32" or "float64"')
 
     def _decision(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "machine_")
@@ -857,49 +806,6 @@ def _array_data(values: NDArray[Any] | None) -> dict[str, Any] | None:
         return None
     dtype = "object" if values.dtype.kind == "O" else values.dtype.str
     return {"values": values.tolist(), "dtype": dtype}
-
-
-class _Watch(Watcher):
-    """Everybody who looks on: console, callbacks, keyboard, and the keeper of checkpoints."""
-
-    def __init__(
-        self,
-        callbacks: Sequence[Callback],
-        console: ConsoleProgress | None,
-        plan: Plan,
-        finished: Callable[[Tensor, History], Any],
-        interrupted: Callable[[], bool],
-    ) -> None:
-        self.callbacks = callbacks
-        self.console = console
-        self.plan = plan
-        self.finished = finished
-        self.interrupted = interrupted
-
-    def keep_checkpoints(self, write: Callable[[Training], None], seconds: float) -> None:
-        self._write, self._every, self._written = write, seconds, time.perf_counter()
-
-    def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
-        if self.console is not None:
-            self.console.on_batch(epoch, batch, n_batches, loss)
-
-    def on_panel(self, training: Training) -> str | None:
-        ends = self.interrupted()
-        if ends or time.perf_counter() - self._written >= self._every:
-            self._write(training)
-            self._written = time.perf_counter()
-        return INTERRUPTED if ends else None
-
-    def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
-        if self.console is not None:
-            self.console.on_epoch(epoch)
-        history = History(tuple(training.epochs))
-        run = Run(self.plan, history, lambda: self.finished(training.alpha.clone(), history))
-        reasons = [callback.on_epoch_end(run) for callback in self.callbacks]
-        if self.interrupted():
-            self._write(training)
-            reasons.append(INTERRUPTED)
-        return next((str(reason) for reason in reasons if reason), None)
 
 
 def load(path: str | os.PathLike[str]) -> KernelClassifier | KernelRegressor:

@@ -36,7 +36,7 @@ from mercer.cli.sources import (
     same_rows,
 )
 from mercer.columns import Columns, fit_columns, read_arrays
-from mercer.estimators import INTERRUPTED, KernelClassifier, KernelRegressor, load
+from mercer.estimators import KernelClassifier, KernelRegressor, load
 from mercer.fitting import parse_memory
 from mercer.measures import Measures, measure
 from mercer.plan import Plan
@@ -45,6 +45,7 @@ from mercer.report import Evaluation, write_report
 from mercer.resource import Resource, find_device, free_memory
 from mercer.saving import read_file
 from mercer.tables import Table, TableError
+from mercer.watching import INTERRUPTED
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor
