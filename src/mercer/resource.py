@@ -47,8 +47,6 @@ MOST_PROBE_ROWS = 1 << 12
 FEWEST_PROBE_ROWS = 1 << 7
 PROBE_SWEEPS = 3
 INTEGER_PROBES = 8
-# Share of the cores that others may use while a measurement is made that is to be remembered.
-BUSY_SHARE = 0.2
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
 # Rows of the products, and bytes of memory, whose rates are measured.
@@ -215,11 +213,8 @@ def measure_resource(
     known = _read_cache(cache)
     entry = known.get(key)
     if entry is None:
-        watch = _Others()
         entry = _measure(device, dtype)
-        # What was measured while others used the machine serves for now and is measured again next time.
-        if watch.share() < BUSY_SHARE:
-            _write_cache(cache, known | {key: entry})
+        _write_cache(cache, known | {key: entry})
     memory = free_memory(device)
     return Resource(
         capacity=entry["capacity"],
@@ -254,23 +249,6 @@ def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
         "integer_gain": integer_gain,
         **asdict(_rates(device, dtype)),
     }
-
-
-class _Others:
-    """How busy other processes keep the machine, from now on."""
-
-    def __init__(self) -> None:
-        self._start, self._busy, self._own = time.perf_counter(), _busy_seconds(), time.process_time()
-
-    def share(self) -> float:
-        """Of all cores, between 0 and 1."""
-        passed = (time.perf_counter() - self._start) * (psutil.cpu_count() or 1)
-        return (_busy_seconds() - self._busy - (time.process_time() - self._own)) / max(passed, 1e-9)
-
-
-def _busy_seconds() -> float:
-    times = psutil.cpu_times()
-    return float(times.user + times.system + getattr(times, "nice", 0.0))
 
 
 def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf) -> int:
