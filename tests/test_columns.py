@@ -233,6 +233,7 @@ def test_what_is_left_out_is_said_and_can_be_kept(frame, tmp_path):
         assert part in said
     kept = fitted(frame, tmp_path, keep=["id", "key"], drop=["size", "day"])
     assert {"id", "key"} <= set(kept.names)
+    assert "key=row 0" in kept.feature_names
     assert not {"size", "day"} & set(kept.names)
 
 
@@ -295,15 +296,16 @@ def test_too_many_labels_say_what_to_do(rows, tmp_path):
 
 
 def test_table_without_rows_or_features_is_refused(frame, tmp_path):
-    with pytest.raises(TableError, match=r"must have rows. Got none"):
-        fitted(frame[:0], tmp_path)
+    for name in ("t.parquet", "t.csv"):
+        with pytest.raises(TableError, match=r"must have rows. Got none"):
+            fit_columns(written(frame[:0], tmp_path, name), "label")
     with pytest.raises(TableError, match="must have a column to learn from beside 'label'"):
         fitted(frame.select("id", "key", "same", "label"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
 def test_arrays_in_memory_and_on_disk_are_equal(frame, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns_module, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(columns_module, "chunk_rows", lambda d: 64)
     frame = frame.with_columns(label=pl.when(pl.col("id") % 9 != 1).then("label"))
     table = written(frame, tmp_path, name)
     columns = fit_columns(table, "label")

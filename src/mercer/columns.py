@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mercer.tables import CHUNK_ROWS, CHUNK_VALUES, Table, TableError
+from mercer.tables import Table, TableError, chunk_rows
 
 Kind = Literal["number", "boolean", "date", "duration", "time", "text"]
 Task = Literal["classification", "regression"]
@@ -72,8 +72,7 @@ EMPTY: dict[Kind, pl.DataType] = {
     "time": pl.Time(),
     "text": pl.String(),
 }
-
-NATIVE_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
+NOT_IN_NUMPY = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
 
 
 @dataclass(frozen=True)
@@ -136,12 +135,8 @@ class Columns:
         return (
             *(column.name for column in self.columns if column.is_plain),
             *(name for column in self.columns for name in column.derived()),
-            *(f"{column.name} (missing)" for column in self._indicated),
+            *(f"{c.name} (missing)" for c in self.columns if c.missing and c.kind != "text"),
         )
-
-    @cached_property
-    def _indicated(self) -> list[Column]:
-        return [column for column in self.columns if column.missing and column.kind != "text"]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,24 +171,23 @@ class Columns:
     def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
         """The matrix (m, d), and notes on values that the table this was fitted on did not have."""
         frame = _of_kinds(frame, {column.name: column.kind for column in self.columns})
-        schema = frame.schema
         measured = [column for column in self.columns if column.kind != "text"]
-        values = frame.select(_value(c.name, c.kind, schema[c.name]) for c in measured)
-        counts = values.null_count().row(0) if measured else ()
-        holes = {c.name: c for c, count in zip(measured, counts, strict=True) if count}
-        notes = [
-            f"{name!r} has missing values, which it had not in training; they are taken as its mean"
-            for name, column in holes.items()
-            if not column.missing
-        ]
+        A = _numbers(frame, {column.name: column.kind for column in measured})  # (m, p)
+        missing = np.isnan(A)  # (m, p)
+        notes = []
+        for j in np.flatnonzero(missing.any(axis=0)):
+            A[missing[:, j], j] = measured[j].fill
+            if not measured[j].missing:
+                notes.append(
+                    f"{measured[j].name!r} has missing values, which it had not in training; they are "
+                    "taken as its mean"
+                )
         X = np.zeros((len(frame), len(self.feature_names)), np.float32)  # (m, d)
-        for place, column in enumerate(self._indicated, X.shape[1] - len(self._indicated)):
-            if column.name in holes:
-                X[:, place] = values[column.name].is_null().to_numpy()
-        values = values.with_columns(pl.col(name).fill_null(c.fill) for name, c in holes.items())
-        plain = [column.name for column in self.columns if column.is_plain]
-        if plain:
-            X[:, : len(plain)] = values.select(plain).to_numpy()
+        plain = [j for j, column in enumerate(measured) if column.is_plain]
+        X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
+        indicated = [j for j, column in enumerate(measured) if column.missing]
+        X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
+        place = {column.name: j for j, column in enumerate(measured)}
         start = len(plain)
         for column in self.columns:
             width = len(list(column.derived()))
@@ -201,7 +195,7 @@ class Columns:
             if column.kind == "text":
                 notes += _encode(frame[column.name], column, part)
             elif width:
-                _unroll(values[column.name].to_numpy(), column, part)
+                _unroll(A[:, place[column.name]], column, part)
             start += width
         return X, notes
 
@@ -238,38 +232,51 @@ def _kind(dtype: pl.DataType) -> Kind | None:
 
 def _of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     """These columns, which must be there and of these kinds."""
-    schema, expressions = frame.schema, []
+    schema, changes = frame.schema, []
     for name, kind in kinds.items():
         if name not in schema:
             raise TableError(
                 f"The table must have the column {name!r}, of {WORDS[kind]}. Got no column of that name."
             )
         if _kind(schema[name]) == kind:
-            expressions.append(pl.col(name).cast(pl.String) if kind == "text" else pl.col(name))
+            if kind == "text":
+                changes.append(pl.col(name).cast(pl.String))
         elif frame[name].null_count() == len(frame):
-            expressions.append(pl.repeat(None, len(frame), dtype=EMPTY[kind]).alias(name))
+            changes.append(pl.lit(None, dtype=EMPTY[kind]).alias(name))
         else:
             raise TableError(
                 f"The column {name!r} must be of {WORDS[kind]}, as in training. Got {schema[name]}."
             )
-    return frame.select(expressions)
+    return frame.select(list(kinds)).with_columns(changes)
 
 
-def _value(name: str, kind: Kind, dtype: pl.DataType) -> pl.Expr:
-    """A column as numbers, dates in days; null where there is no finite one in single precision."""
-    column = pl.col(name)
-    if kind == "boolean":
-        return column.cast(pl.UInt8)
-    if kind == "date":
-        return column.dt.epoch("us") / DAY
-    if kind == "duration":
-        return column.dt.total_microseconds() / DAY
-    if kind == "time":
-        return column.to_physical() / (1_000 * DAY)
-    if dtype in NATIVE_INTEGERS:
-        return column
-    column = column if dtype.is_float() else column.cast(pl.Float64)
-    return pl.when(column.cast(pl.Float32).is_finite()).then(column).alias(name)
+def _numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
+    """Columns as numbers, (m, p), dates in days; NaN where there is no finite one in single precision.
+
+    Work for each column is only done on those that need it: there may be very many others.
+    """
+    if not kinds:  # a frame without columns has forgotten its rows
+        return np.empty((len(frame), 0), np.float32)
+    schema, changes = frame.schema, []
+    for name, kind in kinds.items():
+        column = pl.col(name)
+        if kind == "boolean":
+            changes.append(column.cast(pl.UInt8))
+        elif kind == "date":
+            changes.append(column.dt.epoch("us") / DAY)
+        elif kind == "duration":
+            changes.append(column.dt.total_microseconds() / DAY)
+        elif kind == "time":
+            changes.append(column.to_physical() / (1_000 * DAY))
+        elif schema[name] in NOT_IN_NUMPY:
+            changes.append(column.cast(pl.Float64))
+    A = frame.select(list(kinds)).with_columns(changes).to_numpy()  # (m, p)
+    if A.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            odd = ~np.isfinite(A.astype(np.float32))
+        if odd.any():
+            A = np.where(odd, np.nan, A)
+    return A
 
 
 def _known(values: pl.Series) -> pl.Series:
@@ -398,12 +405,12 @@ class _Counts:
     def distinct_share(self) -> float:
         return self.share_at_limit or self.distinct / max(1, self.n_known)
 
-    def levels(self) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    def levels(self, even_rare: bool) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         """Categories with a feature of their own, and those that share one."""
         if self.frame is None:
             return (), ()
         ranked = self.frame.sort(["n", "value"], descending=[True, False])
-        few = min(RARE_ROWS, RARE_SHARE * (self.n_known + self.n_missing))
+        few = 0 if even_rare else min(RARE_ROWS, RARE_SHARE * (self.n_known + self.n_missing))
         own = int((ranked["n"][:MOST_LEVELS] >= few).sum())
         if own == len(ranked) - 1 < MOST_LEVELS:  # one that would share with nobody
             own += 1
@@ -430,16 +437,15 @@ class _Survey:
             self._begin(frame)
         for name, counts in self.texts.items():
             counts.add(frame[name].cast(pl.String))
-        schema = frame.schema
-        values = frame.select(_value(name, kind, schema[name]) for name, kind in self.measured.items())
+        A = _numbers(frame, self.measured)  # (m, p)
         if self.measured:
-            known = len(frame) - _row(values.null_count())
-            self.known = self.known + known
-            self.total = self.total + known * np.nan_to_num(_row(values.mean()))
-            self.low = np.fmin(self.low, _row(values.min()))
-            self.high = np.fmax(self.high, _row(values.max()))
-        for name, kind in self.measured.items():
-            if kind == "date" and (values[name] % 1.0 != 0.0).any():
+            known = ~np.isnan(A)
+            self.known = self.known + known.sum(axis=0)
+            self.total = self.total + A.sum(axis=0, where=known, dtype=np.float64)
+            self.low = np.fmin(self.low, np.fmin.reduce(A, axis=0))
+            self.high = np.fmax(self.high, np.fmax.reduce(A, axis=0))
+        for j, (name, kind) in enumerate(self.measured.items()):
+            if kind == "date" and (A[known[:, j], j] % 1.0).any():
                 self.has_hours.add(name)
         for name, following in list(self.next_number.items()):
             numbers = frame[name]
@@ -476,13 +482,13 @@ class _Survey:
                 cycles = self._cycles(name, kind, high - low) if varies else ()
                 found[name] = Column(name, kind, varies, missing, fill, origin, cycles)
         for name, counts in self.texts.items():
-            levels, rare = counts.levels()
+            levels, rare = counts.levels(even_rare=name in keep)
             missing = counts.n_missing > 0
             if not counts.n_known or (counts.distinct == 1 and not missing):
                 left_out.setdefault("with one value only", []).append(name)
             elif counts.distinct_share >= IDENTIFIER_SHARE and counts.n_known > 2 and name not in keep:
                 left_out.setdefault("with text that hardly repeats", []).append(name)
-            elif not levels and not missing and name not in keep:
+            elif not levels and not missing:
                 left_out.setdefault("with text that has no frequent value", []).append(name)
             else:
                 found[name] = Column(name, "text", missing=missing, levels=levels, rare=rare)
@@ -557,16 +563,13 @@ class _Target:
                 "fractions: use regression."
             )
         if many:
+            first = "the first " if self.too_many else ""
             raise TableError(
                 f"The target {self.name!r} must have classes of several rows each, and at most "
-                f"{MOST_CLASSES:,} of them. Got {found} in {rows:,} rows: choose another target, or put "
-                f"values together{', or use regression' if self.kind == 'number' else ''}."
+                f"{MOST_CLASSES:,} of them. Got {found} in {first}{rows:,} rows: choose another target, "
+                f"or put values together{', or use regression' if self.kind == 'number' else ''}."
             )
         return "classification", f"{self.name!r} has {found}: classification{as_asked}"
-
-
-def _row(frame: pl.DataFrame) -> NDArray[np.float64]:
-    return np.array(frame.row(0), dtype=np.float64)  # None becomes NaN
 
 
 def _about_left_out(left_out: dict[str, list[str]]) -> Iterator[str]:
@@ -642,7 +645,7 @@ def read_arrays(
 
     def parts() -> Iterator[NDArray[np.float32]]:
         first, left_out = 0, 0
-        for frame in table.chunks(wanted, rows=max(1, min(CHUNK_ROWS, CHUNK_VALUES // d))):
+        for frame in table.chunks(wanted, rows=chunk_rows(d)):
             if targets is not None:
                 frame = frame.with_columns(targets[first : first + len(frame)].alias(columns.target))
             first += len(frame)

@@ -31,9 +31,11 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.datasets import load_svmlight_file
 
-# Rows of a chunk, and values of one: 64 MB of them at eight bytes each, whatever the number of columns.
+# Rows of a chunk, and values of one: 64 MB of them at eight bytes each.  Fewer rows than the last number
+# are not worth what a chunk of very many columns costs by itself.
 CHUNK_ROWS = 1 << 15
 CHUNK_VALUES = 1 << 23
+FEWEST_CHUNK_ROWS = 1 << 9
 # Rows from which the types of a text file's columns are first guessed; all rows then confirm them.
 INFER_ROWS = 10_000
 # Enough of a file to see its format and the names of its columns.
@@ -45,14 +47,22 @@ SEPARATORS = ",\t;|"
 SVMLIGHT_BYTES = 1 << 24
 
 ENDINGS = {
-    **dict.fromkeys((".csv",), "CSV"),
-    **dict.fromkeys((".tsv", ".tab"), "TSV"),
-    **dict.fromkeys((".svm", ".svmlight", ".libsvm"), "svmlight"),
-    **dict.fromkeys((".parquet", ".pq"), "Parquet"),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "Arrow"),
-    **dict.fromkeys((".npz",), "NPZ"),
-    **dict.fromkeys((".npy",), "NPY"),
-    **dict.fromkeys((".idx", ".idx1-ubyte", ".idx3-ubyte"), "IDX"),
+    ".csv": "CSV",
+    ".tsv": "TSV",
+    ".tab": "TSV",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+    ".npz": "NPZ",
+    ".npy": "NPY",
+    ".idx": "IDX",
+    ".idx1-ubyte": "IDX",
+    ".idx3-ubyte": "IDX",
 }
 TEXT_FORMATS = ("CSV", "TSV", "svmlight")
 MAGIC = {
@@ -92,14 +102,18 @@ class Table:
     ) -> Iterator[pl.DataFrame]:
         """The rows in order, at most so many at a time, and fewer where there are very many columns."""
         wanted = self.names if columns is None else tuple(columns)
-        for column in wanted:
-            if column not in self.names:
-                raise TableError(
-                    f"{self.name} must have a column {column!r}. Got {_listed(self.names)}."
-                )
-        rows = max(1, min(rows, CHUNK_VALUES // max(1, len(wanted))))
+        known = set(self.names)
+        absent = next((column for column in wanted if column not in known), None)
+        if absent is not None:
+            raise TableError(f"{self.name} must have a column {absent!r}. Got {_listed(self.names)}.")
+        rows = min(rows, chunk_rows(len(wanted)))
         with _problems_of(self.name):
-            yield from self.read(wanted, rows)
+            yield from (frame for frame in self.read(wanted, rows) if len(frame))
+
+
+def chunk_rows(n_columns: int) -> int:
+    """Rows of so many columns that are read at a time."""
+    return max(FEWEST_CHUNK_ROWS, min(CHUNK_ROWS, CHUNK_VALUES // max(1, n_columns)))
 
 
 def open_table(
