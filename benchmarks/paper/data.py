@@ -248,7 +248,7 @@ def stand_in(name: str, shape: Shape, n: int | None, seed: int) -> Set:
     X += centres[y]
     X *= deviations
     note = (
-        f"a stand-in of {name.upper()}'s shape (d = {shape.d}, {shape.n_classes} classes), made of random "
-        "numbers: for timing only"
+        f"a stand-in of {name.upper()}'s shape (d = {shape.d}, {shape.n_classes} classes), made of "
+        "random numbers: for timing only"
     )
     return Set(name, X[:n], y[:n], X[n:], y[n:], stand_in=True, note=note)

@@ -50,7 +50,7 @@ def _deform(X: Floats, rng: np.random.Generator) -> Floats:
     where = np.concatenate([number[None], places])  # (3, m, 28, 28)
     images = map_coordinates(X.reshape(m, SIDE, SIDE), where, order=1, mode="constant")
     rounded = np.round(images.reshape(m, -1) * LEVELS) / LEVELS
-    return rounded.astype(np.float32)
+    return np.asarray(rounded, dtype=np.float32)
 
 
 def _affine(m: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -31,8 +31,8 @@ class Claim:
     def __post_init__(self) -> None:
         if self.verdict != VERDICTS[0] and not self.verdict.startswith(VERDICTS[1:]):
             raise ValueError(
-                f"`verdict` must be 'holds', or begin with 'holds partly: ' or 'does not hold: ' and say "
-                f"why. Got {self.verdict!r} instead."
+                f"`verdict` must be 'holds', or begin with 'holds partly: ' or 'does not hold: ' and "
+                f"say why. Got {self.verdict!r} instead."
             )
 
 
