@@ -82,7 +82,8 @@ def run(data: Data, size: Size) -> Result:
 def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> dict[str, Any]:
     given = problem(data.load(name, POINTS[size]), kernel)
     n, ratio = given.n, RATIO[size]
-    batch_sizes = [ratio**i for i in range(int(math.log(n, ratio)) + 1)]
+    powers = [ratio**i for i in range(int(math.log(n, ratio)) + 1)]
+    batch_sizes = [math.ceil(n / math.ceil(n / m)) for m in powers]  # batches are of even sizes
     rows: list[Row] = []
     timers: list[Timer] = []
     critical: dict[str, float] = {}
@@ -170,7 +171,9 @@ def _linear(found: list[dict[str, Any]]) -> Claim:
             m_star = one["critical"][name]
             below = _slope(one, name, "iterations", 1, m_star)
             beyond = _slope(one, name, "iterations", FLAT_FROM * m_star, math.inf)
-            parts.append(f"{one['name']} {name}: {_text(below)} up to m*, {_text(beyond)} beyond {FLAT_FROM:g} m*")
+            parts.append(
+                f"{one['name']} {name}: {_text(below)} up to m*, {_text(beyond)} beyond {FLAT_FROM:g} m*"
+            )
             linear = below is not None and below <= LINEAR_SLOPE
             flat = beyond is not None and beyond >= FLAT_SLOPE and one["twice_is_worse"][name]
             good += linear and flat
@@ -267,7 +270,9 @@ def _text(value: float | None) -> str:
 def _table(one: dict[str, Any]) -> Table:
     rows = []
     for row in one["rows"]:
-        numbers = [_round(v) for i in range(len(LEVELS)) for v in (row["iterations"][i], row["seconds"][i])]
+        numbers = [
+            _round(v) for i in range(len(LEVELS)) for v in (row["iterations"][i], row["seconds"][i])
+        ]
         rows.append((row["method"], row["m"], round(row["iteration_ms"], 3), *numbers))
     heads = [f"{what} to {level:g}" for level in LEVELS for what in ("iterations", "seconds")]
     title = f"{one['name']}, {one['kernel']}, n = {one['n']:,}, s = {one['s']:,}, q = {one['q']}"
@@ -287,9 +292,18 @@ def _summary(found: list[dict[str, Any]]) -> Table:
         for one in found
         for name in METHODS
     )
-    heads = ("set", "method", "m*", "fewest iterations", "best seconds", "twice the step is faster beyond m*")
+    heads = (
+        "set",
+        "method",
+        "m*",
+        "fewest iterations",
+        "best seconds",
+        "twice the step is faster beyond m*",
+    )
     worst = max(one["agreement"] for one in found)
-    return Table(f"At the best batch size; counted losses differ from training's by {worst:.1e}", heads, rows)
+    return Table(
+        f"At the best batch size; counted losses differ from training's by {worst:.1e}", heads, rows
+    )
 
 
 def _round(value: float | None) -> float | None:
@@ -321,7 +335,9 @@ def plot(result: Result, folder: Path) -> list[Path]:
             ax.spines[["top", "right"]].set_visible(False)
             _mark(ax, one)
         axes[1].legend(fontsize=8)
-        figure.suptitle(f"{one['name']}, {one['kernel']}, n = {one['n']:,}, to {one['level']:g}", fontsize=10)
+        figure.suptitle(
+            f"{one['name']}, {one['kernel']}, n = {one['n']:,}, to {one['level']:g}", fontsize=10
+        )
         paths.append(folder / f"batch_size_{one['name']}.png")
         figure.savefig(paths[-1], dpi=150)
         plt.close(figure)
@@ -339,5 +355,11 @@ def _mark(ax: Any, one: dict[str, Any]) -> None:
     }
     for name, value in names.items():
         ax.annotate(
-            name, (value, 1.0), xycoords=("data", "axes fraction"), rotation=55, fontsize=8, ha="left", va="bottom"
+            name,
+            (value, 1.0),
+            xycoords=("data", "axes fraction"),
+            rotation=55,
+            fontsize=8,
+            ha="left",
+            va="bottom",
         )
