@@ -12,7 +12,7 @@ so that the residuals g that one epoch meets, each just before its own step, sol
     (I + gamma L W) g = f - y,       L the part of A below the diagonal blocks of the batches,
 
 and the epoch leaves f - gamma A W g.  One solve costs the same for batches of one and of thousands.
-Counting epochs this way leaves out nothing but rounding, and `agreement` checks it against training itself.
+Counting this way leaves out nothing but rounding, and `agreement` checks it against training itself.
 
 Batches are drawn anew in each epoch, from a few random orders.  In *one* fixed order, which is how
 Mercer's own loop visits them, plain SGD with small batches is a cyclic coordinate descent and needs many
@@ -76,6 +76,8 @@ class Problem:
     plan: Plan
     levelled: LevelledKernel
     setup_seconds: float
+    centre: Tensor  # (d,)  subtracted from the points
+    offset: Tensor  # (l,)  subtracted from the targets
 
     @property
     def n(self) -> int:
@@ -86,8 +88,10 @@ def problem(found: Set, kernel_name: str, batch_size: int | None = None) -> Prob
     """With a bandwidth from the median distance; `batch_size` stands in for another device's m_G."""
     order = np.random.default_rng(0).permutation(len(found.X))
     x = torch.from_numpy(np.ascontiguousarray(found.X[order]))
-    x = x - x.mean(0)  # neither kernel sees it, and distances round less
+    centre = x.mean(0)
+    x = x - centre  # neither kernel sees it, and distances round less
     y = torch.from_numpy(found.targets()[order])
+    offset = y.mean(0)
     median = median_distance(x)
     kernel: Kernel = (
         Gaussian(GAUSSIAN_SHARE * median)
@@ -99,7 +103,8 @@ def problem(found: Set, kernel_name: str, batch_size: int | None = None) -> Prob
     resource = measure_resource(CPU)
     start = time.perf_counter()
     plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
-    return Problem(kernel, points, y - y.mean(0), plan, levelled, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Problem(kernel, points, y - offset, plan, levelled, seconds, centre, offset)
 
 
 def median_distance(x: Tensor) -> float:
@@ -148,9 +153,9 @@ def _original(given: Problem, K: Tensor, Z: Tensor) -> Method:
     """The original EigenPro with the same q, mended so that it converges at all.
 
     K (I - Z D Z^T) has directions that grow wherever Z D Z^T has an eigenvalue above 1, and with
-    eigenfunctions from a subsample it has: at other points they are not of the length that s / (n sigma²)
-    takes them for.  So here their lengths are measured, and what their angles add is scaled away; beta and
-    lambda_1 are those of the mended operator.
+    eigenfunctions from a subsample it has: at other points they are not of the length that
+    s / (n sigma²) takes them for.  So here their lengths are measured, and what their angles add is
+    scaled away; beta and lambda_1 are those of the mended operator.
     """
     sigma = torch.tensor(given.plan.eigenvalues[: given.plan.n_components])  # (q,) over s
     D = (1 - sigma[-1] / sigma) / Z.square().sum(0)  # (q,)
