@@ -14,11 +14,11 @@ VECTOR_PRODUCTS = ("mv", "addmv")
 OTHER_PRODUCTS = ("bmm", "baddbmm", "dot", "vdot", "addbmm", "addr")
 
 
-class Counter(TorchDispatchMode):
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Multiply-adds of all matrix products, and exponentials (one a kernel value), as they run."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.start_again()
 
     def start_again(self) -> None:
