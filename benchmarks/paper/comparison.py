@@ -74,7 +74,7 @@ class Scale:
     centres: int  # of Nyström ridge
     stand_ins: dict[str, int]
     digits: tuple[int, int]  # real ones, and in all with deformed ones
-    slow_on: tuple[str, ...]  # sets on which peers run that take minutes where others take seconds
+    slow_on: tuple[str, ...]  # sets on which peers run that take ten times as long as others
     baseline_seconds: float  # that SGD and the original EigenPro may take on a set
     rounds: int
 
@@ -225,7 +225,7 @@ def run(data: Data, size: Size) -> Result:
     )
     spared = [name for name in scale.rows if name not in scale.slow_on]
     if spared:
-        text += f"On {', '.join(spared)} {', '.join(SLOW)} take minutes: --full runs them. "
+        text += f"For their time, {', '.join(SLOW)} run on {', '.join(spared)} only with --full. "
     text += missing()
     return Result(
         "comparison", "Comparison with the state of the art", text.strip(), claims, tuple(tables), curves

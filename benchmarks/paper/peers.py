@@ -87,7 +87,12 @@ def bandwidth_for(data: Set) -> float:
         return BANDWIDTHS[data.name]
     model = KernelClassifier("gaussian", ridge=0.0, scale=False, random_state=0, max_epochs=1)
     rows = slice(0, FINE_POINTS)  # as many as the search looks at
-    return float(model.fit(data.X[rows], data.y[rows]).bandwidth_)
+    return chosen_bandwidth(model.fit(data.X[rows], data.y[rows]))
+
+
+def chosen_bandwidth(model: KernelClassifier) -> float:
+    assert model.bandwidth_ is not None  # named kernels have one
+    return float(model.bandwidth_)
 
 
 def svm_peers(bandwidth: float) -> dict[str, Maker]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.paper.data import Data, Set
-from benchmarks.paper.peers import error_of, standard_error, with_test_rows
+from benchmarks.paper.peers import chosen_bandwidth, error_of, standard_error, with_test_rows
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import KernelClassifier
 
@@ -32,6 +32,8 @@ SAMPLE_ROWS = 500
 # Early stopping ends these runs sooner as a rule.
 SWEEP_EPOCHS = 15
 ROUNDS = 2
+# The first two rows of a PCA table.
+KINDS = {0: "pixels as bytes", 1: "all that vary, as floats"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Scale:
 
 SCALES: dict[Size, Scale] = {
     "smoke": Scale(("mnist",), 500, 500, 3, 500, (50,)),
-    "quick": Scale(("mnist", "svhn"), 2_000, 2_000, 9, 6_000, (400, 200, 100, 50, 25)),
+    "quick": Scale(("mnist", "svhn"), 2_000, 2_000, 9, 10_000, (200, 100, 50, 25)),
     "full": Scale(
         ("mnist", "svhn", "cifar10"), 20_000, None, 13, 50_000, (500, 400, 300, 200, 100, 50, 25)
     ),
@@ -89,6 +91,13 @@ class Sweep:
         return step * sum(error <= SERVES * min(self.errors) for error in self.errors)
 
 
+@dataclass(frozen=True)
+class Projected:
+    dimensions: int
+    seconds: float  # of `fit`, the projection included
+    error: float
+
+
 def trained(data: Set, kernel: str) -> Trained:
     y = data.targets()
     share = TRAIN_MSE / float((y - y.mean(0)).var())  # `tol` counts in the loss of predicting the mean
@@ -97,7 +106,7 @@ def trained(data: Set, kernel: str) -> Trained:
     reached = losses[-1] <= TRAIN_MSE
     return Trained(
         kernel,
-        float(model.bandwidth_),
+        chosen_bandwidth(model),
         model.plan_.critical_batch_size_plain,
         len(losses) if reached else None,
         test_error(model, data),
@@ -117,29 +126,30 @@ def sweep(data: Set, kernel: str, count: int) -> Sweep:
     return Sweep(widths, errors, critical)
 
 
-def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[tuple[int, float, float]]:
-    """(dimensions, test error, best seconds of `fit`), the full number first; measured in turn.
+def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[Projected]:
+    """Pixels as they are, all directions that vary, then fewer of them; measured in turn.
 
     The bandwidth is that of the full data for all: PCA only drops what is left out of distances.
     """
-    bandwidth = float(fit(data, "laplacian", max_epochs=1).bandwidth_)
-    full = data.X.shape[1]
-    wanted = [full, *(d for d in dimensions if d < full)]
-    seconds, errors = dict.fromkeys(wanted, math.inf), dict.fromkeys(wanted, 1.0)
-    for _ in range(ROUNDS):
-        for d in wanted:
+    bandwidth = chosen_bandwidth(fit(data, "laplacian", max_epochs=1))
+    wanted: list[Any] = [None, "auto", *dimensions]  # of `n_features`
+    best: list[Projected] = []
+    for turn in range(ROUNDS):
+        for i, n_features in enumerate(wanted):
             start = time.perf_counter()
-            model = fit(data, "laplacian", bandwidth=bandwidth, n_features=None if d == full else d)
-            seconds[d] = min(seconds[d], time.perf_counter() - start)
-            errors[d] = test_error(model, data)
-    return [(d, errors[d], seconds[d]) for d in wanted]
+            model = fit(data, "laplacian", bandwidth=bandwidth, n_features=n_features)
+            seconds = time.perf_counter() - start
+            if turn == 0:
+                best.append(Projected(model.plan_.d, seconds, test_error(model, data)))
+            best[i] = replace(best[i], seconds=min(seconds, best[i].seconds))
+    return best
 
 
 def run(data: Data, size: Size) -> Result:
     scale = SCALES[size]
     kernels: dict[str, dict[str, Trained]] = {}
     sweeps: dict[str, dict[str, Sweep]] = {}
-    reduced: dict[str, list[tuple[int, float, float]]] = {}
+    reduced: dict[str, list[Projected]] = {}
     notes: dict[str, str] = {}
     n_test = 0
     with warnings.catch_warnings():
@@ -164,8 +174,8 @@ def run(data: Data, size: Size) -> Result:
         f"On {sets}: the Laplacian and the Gaussian, each with {scale.rows:,} rows, no ridge, and for "
         "the epochs and m* its own bandwidth by leave-one-out; and the Laplacian on "
         f"{scale.pca_rows:,} rows projected on fewer principal directions, the bandwidth unchanged. "
-        "Full dimension means 8-bit pixels, which Mercer multiplies as integers; projected data is in "
-        "floating point, so that time falls by less than the dimension."
+        "Pixels as they are stay 8-bit integers in Mercer, which multiply faster than floats; projected "
+        "data is in floating point, and the time of the projection is counted."
     )
     tables = (
         _kernel_table(kernels, sweeps),
@@ -174,7 +184,7 @@ def run(data: Data, size: Size) -> Result:
     )
     curves = {
         "sweeps": {name: {k: asdict(v) for k, v in by.items()} for name, by in sweeps.items()},
-        "pca": reduced,
+        "pca": {name: [asdict(p) for p in line] for name, line in reduced.items()},
     }
     return Result("practice", "Practice: Laplacian kernel, PCA", text, claims, tables, curves)
 
@@ -213,13 +223,14 @@ def _bandwidth_table(sweeps: dict[str, dict[str, Sweep]]) -> Table:
     return Table("Over two decades of bandwidth", columns, tuple(rows))
 
 
-def _pca_table(reduced: dict[str, list[tuple[int, float, float]]], notes: dict[str, str]) -> Table:
+def _pca_table(reduced: dict[str, list[Projected]], notes: dict[str, str]) -> Table:
     rows = tuple(
-        (notes[name], d, round(100 * error, 2), round(seconds, 2))
+        (notes[name], p.dimensions, KINDS.get(i, ""), round(100 * p.error, 2), round(p.seconds, 2))
         for name, line in reduced.items()
-        for d, error, seconds in line
+        for i, p in enumerate(line)
     )
-    return Table("From the full dimension down", ("set", "dimensions", "test error, %", "seconds"), rows)
+    columns = ("set", "dimensions", "", "test error, %", "seconds of training")
+    return Table("From the full dimension down", columns, rows)
 
 
 def _epochs_claim(kernels: dict[str, dict[str, Trained]]) -> Claim:
@@ -288,27 +299,34 @@ def _robustness_claim(sweeps: dict[str, dict[str, Sweep]]) -> Claim:
     )
 
 
-def _pca_claim(reduced: dict[str, list[tuple[int, float, float]]], n_test: int) -> Claim:
-    """Is there a smaller dimension, no worse beyond chance, that takes less time?"""
-    smaller, told = 0, []
-    for name, line in reduced.items():
-        full_d, full_error, full_seconds = line[0]
-        allowed = full_error + standard_error(full_error, n_test)
-        as_good = [row for row in line[1:] if row[1] <= allowed]
-        fastest = min(as_good, key=lambda row: row[2], default=None)
-        smaller += fastest is not None and fastest[2] < full_seconds
-        best = "no smaller dimension is as good"
-        if fastest is not None:
-            d, error, seconds = fastest
-            best = f"{d} of {full_d} dimensions: {error:.2%} for {full_error:.2%}, "
-            best += f"{seconds:.2f} s for {full_seconds:.2f} s"
-        told.append(f"{name}: {best}")
+def _pca_claim(reduced: dict[str, list[Projected]], n_test: int) -> Claim:
+    """Is there a smaller dimension, no worse beyond chance, that takes less time than full floats do?
+
+    Bytes are Mercer's own: the paper's claim is about floats, but a user would compare with both.
+    """
+    over_floats, over_bytes, told = 0, 0, []
+    for name, (as_bytes, floats, *fewer) in reduced.items():
+        allowed = floats.error + standard_error(floats.error, n_test)
+        as_good = [p for p in fewer if p.error <= allowed]
+        if not as_good:
+            told.append(f"{name}: no smaller dimension tried is as good")
+            continue
+        found = min(as_good, key=lambda p: p.seconds)
+        over_floats += found.seconds < floats.seconds
+        over_bytes += found.seconds < as_bytes.seconds
+        told.append(
+            f"{name}: {found.dimensions} of {floats.dimensions} dimensions, {found.error:.2%} for "
+            f"{floats.error:.2%}, {found.seconds:.2f} s for {floats.seconds:.2f} s in floats and "
+            f"{as_bytes.seconds:.2f} s in bytes"
+        )
+    count = len(reduced)
+    why = f"saves time over floats on {over_floats} of {count} sets, over bytes on {over_bytes}"
     return Claim(
         "Reducing the dimension by PCA saves time at next to no loss of accuracy.",
         "section on practice",
         "in words only",
         "; ".join(told),
-        judge(smaller == len(reduced), smaller > 0, f"saves time on {smaller} of {len(reduced)} sets"),
+        judge(over_floats == over_bytes == count, over_floats > 0, why),
     )
 
 
@@ -333,13 +351,15 @@ def plot(result: Result, folder: Path) -> list[Path]:
         figure.savefig(bandwidth, dpi=150)
         figure = Figure(figsize=size, layout="constrained")
         for axis, (name, line) in zip(_panels(figure, len(reduced)), reduced.items(), strict=True):
-            dimensions, errors, seconds = zip(*line, strict=True)
-            axis.plot(dimensions, [100 * e for e in errors], "-o", color="C0", label="test error, %")
+            as_bytes, *floats = line
+            dimensions = [p["dimensions"] for p in floats]
+            axis.plot(dimensions, [100 * p["error"] for p in floats], "-o", color="C0")
             axis.set(xscale="log", title=name.upper(), xlabel="dimensions")
             axis.set_ylabel("test error, %", color="C0")
             other = axis.twinx()
-            other.plot(dimensions, seconds, "--s", color="C1", label="seconds")
-            other.set_ylabel("seconds of training", color="C1")
+            other.plot(dimensions, [p["seconds"] for p in floats], "--s", color="C1")
+            other.plot(as_bytes["dimensions"], as_bytes["seconds"], "*", color="C1", markersize=13)
+            other.set_ylabel("seconds of training (star: bytes)", color="C1")
             other.set_ylim(bottom=0)
             axis.grid(alpha=0.3)
         pca = folder / "practice_pca.png"
