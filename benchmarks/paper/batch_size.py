@@ -80,7 +80,8 @@ def run(data: Data, size: Size) -> Result:
 
 
 def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> dict[str, Any]:
-    given = problem(data.load(name, POINTS[size]), kernel)
+    found = data.load(name, POINTS[size])
+    given = problem(found, kernel)
     n, ratio = given.n, RATIO[size]
     powers = [ratio**i for i in range(int(math.log(n, ratio)) + 1)]
     batch_sizes = [math.ceil(n / math.ceil(n / m)) for m in powers]  # batches are of even sizes
@@ -104,6 +105,7 @@ def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> di
         row["seconds"] = [_times(i, timer.best) for i in row["iterations"]]
     return {
         "name": name,
+        "note": found.note,
         "kernel": str(given.kernel),
         "level": level,
         "n": n,
@@ -135,7 +137,7 @@ def _twice_is_worse(of: Method, counted: list[Row], level: float, most_epochs: i
         return False
     row = beyond[-1]
     epochs = count(of, row["m"], level, most_epochs, step=2.0).epochs_to(level)
-    return epochs is None or bool(epochs >= _at(row, "epochs", level))
+    return epochs is None or epochs >= (_at(row, "epochs", level) or math.inf)
 
 
 def _times(iterations: float | None, seconds: float) -> float | None:
@@ -156,8 +158,8 @@ def _curve(one: dict[str, Any], name: str, what: str) -> tuple[list[int], list[f
 def _slope(one: dict[str, Any], name: str, what: str, low: float, high: float) -> float | None:
     """Of the logarithm against that of m, for low <= m <= high."""
     m, values = _curve(one, name, what)
-    pairs = [(math.log(a), math.log(b)) for a, b in zip(m, values, strict=True) if low <= a <= high]
-    return float(np.polyfit(*zip(*pairs, strict=True), 1)[0]) if len(pairs) > 1 else None
+    pairs = np.log([(a, b) for a, b in zip(m, values, strict=True) if low <= a <= high])
+    return float(np.polyfit(pairs[:, 0], pairs[:, 1], 1)[0]) if len(pairs) > 1 else None
 
 
 def _best(one: dict[str, Any], name: str, what: str) -> float:
@@ -336,7 +338,8 @@ def plot(result: Result, folder: Path) -> list[Path]:
             _mark(ax, one)
         axes[1].legend(fontsize=8)
         figure.suptitle(
-            f"{one['name']}, {one['kernel']}, n = {one['n']:,}, to {one['level']:g}", fontsize=10
+            f"{one['note']}, {one['kernel']}, n = {one['n']:,}, to a train error of {one['level']:g}",
+            fontsize=10,
         )
         paths.append(folder / f"batch_size_{one['name']}.png")
         figure.savefig(paths[-1], dpi=150)
@@ -345,21 +348,13 @@ def plot(result: Result, folder: Path) -> list[Path]:
 
 
 def _mark(ax: Any, one: dict[str, Any]) -> None:
-    """Names of the vertical lines, above the axes."""
-    critical = one["critical"]
+    """Names of the vertical lines: critical batches above the axes, the device's at the bottom."""
+    critical, across = one["critical"], ax.get_xaxis_transform()
     names = {
         "$m^*(k)$": critical[SGD],
-        "$m^*$ original": critical[ORIGINAL],
+        "$m^*$, original": critical[ORIGINAL],
         "$m^*(k_G)$": critical[MERCER],
-        "$m_C$": one["m_C"],
     }
     for name, value in names.items():
-        ax.annotate(
-            name,
-            (value, 1.0),
-            xycoords=("data", "axes fraction"),
-            rotation=55,
-            fontsize=8,
-            ha="left",
-            va="bottom",
-        )
+        ax.text(value, 1.01, name, transform=across, rotation=45, fontsize=8)
+    ax.text(one["m_C"], 0.02, "$m_C$ ", transform=across, fontsize=8, ha="right")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,8 @@ class Problem:
         return len(self.y)
 
 
-def problem(found: Set, kernel_name: str, batch_size: int | None = None) -> Problem:
-    """With a bandwidth from the median distance; `batch_size` stands in for another device's m_G."""
+def problem(found: Set, kernel_name: str, full_rate_rows: int | None = None) -> Problem:
+    """With a bandwidth from the median distance; a device that is busy with more rows if given."""
     order = np.random.default_rng(0).permutation(len(found.X))
     x = torch.from_numpy(np.ascontiguousarray(found.X[order]))
     centre = x.mean(0)
@@ -99,8 +99,10 @@ def problem(found: Set, kernel_name: str, batch_size: int | None = None) -> Prob
         else Laplacian(LAPLACIAN_SHARE * median)
     )
     points = kernel.points(x)
-    requests = Requests(subsample_size=int(SUBSAMPLE_SHARE * len(x)), batch_size=batch_size)
+    requests = Requests(subsample_size=int(SUBSAMPLE_SHARE * len(x)))
     resource = measure_resource(CPU)
+    if full_rate_rows is not None:
+        resource = replace(resource, full_rate_rows=full_rate_rows)
     start = time.perf_counter()
     plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
     seconds = time.perf_counter() - start
@@ -206,7 +208,8 @@ def count(
     solves = [_triangle(of, order, ends, gamma) for order, ends in _orders(of, m, fixed)]
     draws = torch.Generator().manual_seed(1)
     residual = -of.problem.y  # (n, l)  f - y
-    met, after = [], [float(residual.square().mean())]
+    met: list[float] = []
+    after = [float(residual.square().mean())]
     while len(met) < most_epochs and least < after[-1] <= DIVERGED * after[0]:
         order, T = solves[int(torch.randint(len(solves), (), generator=draws))]
         g = torch.empty_like(residual)
