@@ -77,11 +77,11 @@ def run(data: Data, size: Size) -> Result:
         "of the points. Plain SGD has the batch m*(k), and Mercer min(m_G, m*(k_G)), as the prediction "
         "assumes, with m_G of this device and of a larger one such as the paper's "
         f"({PAPER_BATCH}, or a fifth of the points where that is less). Iterations are counted exactly "
-        "until the train error is equal, with batches drawn anew in each epoch for both; in one fixed "
-        "order SGD would need several times as many. Seconds are iterations times the measured time of "
-        "one, one batch at a time, no kernel value kept; setting up (the spectrum) is listed beside "
-        "them. SGD's m*(k) need not be the batch that is fastest on this device: the page on batch sizes "
-        "compares best with best. Points on the diagonal of the plot are predicted exactly, those in "
+        "until the train error is equal, with batches drawn anew in each epoch for both. Seconds are "
+        "iterations times the measured time of one, one batch at a time, no kernel value kept; setting "
+        "up (the spectrum) is listed beside them. SGD's m*(k) need not be the batch that is fastest on "
+        "this device: the page on batch sizes compares best with best, and shows what one fixed order "
+        "of the batches would cost. Points on the diagonal of the plot are predicted exactly, those in "
         "the band within a factor of two."
     )
     return Result(

@@ -258,7 +258,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
     paths = []
     for name in sets:
         figure, axes = plt.subplots(
-            1, len(KERNELS), figsize=(10, 4.2), layout="constrained", sharey=True
+            1, len(KERNELS), figsize=(10, 4.6), layout="constrained", sharey=True
         )
         for ax, kernel in zip(axes, KERNELS, strict=True):
             for one in runs:
@@ -266,7 +266,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
                     continue
                 colour = palette[noises.index(one["noise"]) % len(palette)]
                 percent = [100 * error for error in one["errors"]]
-                label = f"{one['noise']:.0%} of labels random"
+                label = f"{one['noise']:.0%} of labels random" if kernel == KERNELS[0] else None
                 ax.plot(one["epochs"], percent, color=colour, marker=".", ms=4, label=label)
                 ax.plot(one["best_epoch"], 100 * one["best"], "o", mfc="none", mec="black", ms=9)
                 ax.axhline(100 * one["interpolant"], color=colour, linestyle=":", linewidth=1)
@@ -274,8 +274,8 @@ def plot(result: Result, folder: Path) -> list[Path]:
             ax.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("Test error, %")
         axes[0].plot([], [], "o", mfc="none", mec="black", ms=9, label="lowest test error")
-        axes[0].plot([], [], ":", color="0.3", label="interpolant, direct solution")
-        axes[0].legend(fontsize=8)
+        axes[0].plot([], [], ":", color="0.3", label="interpolant, by direct solution")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
         paths.append(folder / f"interpolation_{name}.png")
         figure.savefig(paths[-1], dpi=150)
         plt.close(figure)
