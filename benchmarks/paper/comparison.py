@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.paper.data import Data, Set
@@ -31,6 +30,7 @@ from benchmarks.paper.peers import (
     error_of,
     fitted,
     in_turn,
+    median_distance,
     missing,
     nystrom_peer,
     standard_error,
@@ -46,7 +46,6 @@ NYSTROM = "Nyström ridge (Falkon's model)"
 PUBLISHED_DEFORMED = 0.0072
 PUBLISHED_IMAGENET_HOURS = 1.0
 IMAGENET = "imagenet"
-SAMPLE_ROWS = 500
 
 # n of the paper's largest runs.
 PAPER_ROWS = {"timit": 1_100_000, "imagenet": 1_300_000, "susy": 600_000}
@@ -139,8 +138,7 @@ def methods_for(data: Set, bandwidth: float, scale: Scale) -> dict[str, Callable
 
 def first_epoch_seconds(data: Set) -> float:
     """Of one epoch with the Laplacian; later ones take twice that where no kernel values can be kept."""
-    sample = torch.from_numpy(data.X[:SAMPLE_ROWS])
-    width = float(torch.cdist(sample, sample).median())  # times hardly depend on it
+    width = median_distance(data)  # times hardly depend on it
     model = KernelClassifier(
         "laplacian", bandwidth=width, ridge=0.0, early_stopping=False, max_epochs=1, random_state=0
     ).fit(data.X, data.y)
@@ -312,16 +310,27 @@ def plot(result: Result, folder: Path) -> list[Path]:
     with matplotlib.style.context("tableau-colorblind10"):
         figure = Figure(figsize=(5.2 * len(result.curves), 4.4), layout="constrained")
         axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
+        # One colour a method in all panels: not every method runs on every set.
+        methods = list(dict.fromkeys(p[0] for points in result.curves.values() for p in points))
+        handles: dict[str, Any] = {}
         for axis, (title, points) in zip(axes, result.curves.items(), strict=True):
             for method, seconds, error in points:
                 ours = method in (MERCER, MERCER_SAME)
                 marker = "*" if ours else "s" if method in (SGD, ORIGINAL) else "o"
-                axis.plot(seconds, 100 * error, marker, markersize=14 if ours else 8, label=method)
+                size, colour = 14 if ours else 8, f"C{methods.index(method)}"
+                (handles[method],) = axis.plot(
+                    seconds, 100 * error, marker, markersize=size, color=colour
+                )
             axis.set(xscale="log", xlabel="seconds of training", ylabel="test error, %")
             axis.set_title(title.replace(" rows, ", " rows,\n"), fontsize=9)
             axis.grid(alpha=0.3, which="both")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=2 * len(axes),
+            fontsize=8,
+        )
         path = folder / "comparison.png"
         figure.savefig(path, dpi=150)
     return [path]

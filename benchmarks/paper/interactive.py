@@ -168,8 +168,9 @@ def run(data: Data, size: Size) -> Result:
         "LibSVM trains first; Mercer trains with the same Gaussian until its test error is no larger. "
         "It looks at the test rows after each epoch, and looking is not counted. Bandwidths are the "
         "authors' for MNIST and otherwise found by leave-one-out. TIMIT is a stand-in made of random "
-        "numbers unless the licensed data is at hand: its errors mean nothing, its seconds do. SVHN is "
-        "re-cropped from the full images where it comes from the data directory. "
+        "numbers, with the median distance for its bandwidth, unless the licensed data is at hand: its "
+        "errors mean nothing, its seconds do. SVHN is re-cropped from the full images where it comes "
+        "from the data directory. "
     )
     spared = [name for name in scale.rows if name not in scale.slow_on]
     if spared:
