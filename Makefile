@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Where the real datasets are; what needs them skips with a message when they are not there.
 export MERCER_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test slow check lint types format bench docs clean
+.PHONY: demo test slow check lint types format bench paper docs clean
 
 demo: .venv/ready
 	$(BIN)/python examples/digits.py
@@ -39,6 +39,12 @@ bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
 	$(BIN)/python benchmarks/defaults.py --out benchmarks/defaults.json
+
+# Every table and figure of the paper beside ours, and docs/paper.md; SIZE=--full for the paper's sizes.
+SIZE ?= --quick
+paper: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[paper]'
+	$(BIN)/python -m benchmarks.paper $(SIZE)
 
 # The user guide, to be opened at site/index.html; its search box needs a server: mkdocs serve.
 docs: .venv/ready

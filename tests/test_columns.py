@@ -364,7 +364,7 @@ def test_images_of_bytes_are_converted_within_a_second_or_two(tmp_path):
     start = time.perf_counter()
     columns = fit_columns(table, "y")
     arrays = read_arrays(table, columns, memory=1e10, folder=tmp_path)
-    assert time.perf_counter() - start < 4.0  # 0.6 s on two quiet cores
+    assert time.perf_counter() - start < 4.0  # about half a second on two quiet cores
     np.testing.assert_array_equal(arrays.X, X)
 
 

@@ -1,0 +1,123 @@
+"""Run the parts of the reproduction and make their pages.
+
+    make paper                                    # all parts, about ten minutes on two cores
+    make paper SIZE=--full                        # the paper's sizes where memory and patience allow
+    python -m benchmarks.paper costs --quick      # one part
+    python -m benchmarks.paper --pages            # the pages again, from what was measured before
+
+Each part writes OUT/NAME.json as soon as it is done.  A part that fails is reported and the others go
+on; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+
+from benchmarks.paper.data import Data
+from benchmarks.paper.pages import write_pages
+from benchmarks.paper.results import Result, Size
+
+# In the order of the page.
+PARTS = (
+    "costs",
+    "comparison",
+    "interactive",
+    "parameters",
+    "batch_size",
+    "iteration_time",
+    "acceleration",
+    "practice",
+    "interpolation",
+)
+MEASURED = Path("benchmarks/paper/measured")
+DOCS = Path("docs")
+# Smoke runs show that all parts work; their numbers mean nothing and must not reach the pages.
+SMOKE = Path("build/paper-smoke")
+
+
+class Part(Protocol):
+    """What the module of a part offers."""
+
+    def run(self, data: Data, size: Size) -> Result: ...
+
+    def plot(self, result: Result, folder: Path) -> list[Path]: ...
+
+
+def part(name: str) -> Part:
+    return cast(Part, importlib.import_module(f"benchmarks.paper.{name}"))
+
+
+def machine() -> str:
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores shared with others, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def run_part(name: str, data: Data, size: Size) -> Result:
+    """The part's result with what the runner knows."""
+    start = time.perf_counter()
+    result = part(name).run(data, size)
+    return replace(
+        result,
+        seconds=round(time.perf_counter() - start, 1),
+        size=size,
+        machine=machine(),
+        command=f"python -m benchmarks.paper {name} --{size}",
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}; all by default"
+    )
+    sizes = parser.add_mutually_exclusive_group()
+    for size in ("smoke", "quick", "full"):
+        sizes.add_argument(f"--{size}", dest="size", action="store_const", const=size, default="quick")
+    default = Path(os.environ.get("MERCER_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=default, help="folder of the datasets")
+    parser.add_argument("--out", type=Path, help=f"folder of the results; {MEASURED} by default")
+    parser.add_argument("--docs", type=Path, help=f"folder of the pages; {DOCS} by default")
+    parser.add_argument("--pages", action="store_true", help="measure nothing, make the pages")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.names if name not in PARTS]
+    if unknown:
+        parser.error(f"NAME must be of {', '.join(PARTS)}. Got {', '.join(unknown)} instead.")
+    smoke = given.size == "smoke"
+    out = given.out or (SMOKE if smoke else MEASURED)
+    docs = given.docs or (out / "docs" if smoke else DOCS)
+
+    failed = []
+    for name in [] if given.pages else given.names or PARTS:
+        print(f"{name} …", flush=True)
+        try:
+            result = run_part(name, Data(given.data), given.size)
+            result.write(out)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        for claim in result.claims:
+            print(f"  {claim.claim}\n    ours: {claim.ours}\n    {claim.verdict}")
+        print(f"  {result.seconds:.0f} s", flush=True)
+    failed += [name for name in write_pages(PARTS, part, out, docs) if name not in failed]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

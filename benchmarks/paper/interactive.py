@@ -1,0 +1,288 @@
+"""Interactive training: the paper's table of seconds until LibSVM's accuracy is passed.
+
+TIMIT (1e5), SVHN (7e4), MNIST (6e4) and CIFAR-10 (5e4): LibSVM trains first; Mercer, with the same
+kernel and bandwidth, trains until its test accuracy is at least LibSVM's.  At less than full size there
+are fewer rows, and only MNIST also runs whole, towards the error that the authors published for
+ThunderSVM.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from benchmarks.paper.data import Data, Set
+from benchmarks.paper.peers import (
+    THUNDER,
+    Measured,
+    bandwidth_for,
+    fitted,
+    in_turn,
+    missing,
+    svm_peers,
+    with_test_rows,
+)
+from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
+from mercer import Callback, KernelClassifier
+from mercer.callbacks import Run
+
+LIBSVM = "LibSVM (scikit-learn)"
+MERCER, MERCER_RIDGE = "Mercer, no ridge (the paper's)", "Mercer, its own ridge"
+# Rows and seconds of the paper's table, on one GTX Titan Xp.
+PAPER = {
+    "timit": (100_000, 15.0),
+    "svhn": (70_000, 13.0),
+    "mnist": (60_000, 6.0),
+    "cifar10": (50_000, 8.0),
+}
+# Errors of ThunderSVM in the authors' repository; the penalty and bandwidths are not given there.
+THUNDER_PUBLISHED = {"mnist": 0.0148, "svhn": 0.1933, "cifar10": 0.5367}
+# Seconds that round to the same power of ten count as of the same order.
+SAME_ORDER = math.sqrt(10)
+MOST_EPOCHS = 20
+
+
+@dataclass(frozen=True)
+class Scale:
+    rows: dict[str, int]
+    test_rows: int | None
+    slow_on: tuple[
+        str, ...
+    ]  # sets on which ThunderSVM runs: half a minute for 4,000 digits on two cores
+    whole: tuple[str, ...]  # sets that also run at the paper's n, towards a published error
+    rounds: int
+
+
+SCALES: dict[Size, Scale] = {
+    "smoke": Scale({"mnist": 500, "timit": 600}, 300, ("mnist",), (), 1),
+    # LibSVM takes seconds on these and an hour on the whole of the larger sets.
+    "quick": Scale(
+        {"timit": 2_000, "svhn": 3_000, "mnist": 4_000, "cifar10": 3_000}, 2_000, (), ("mnist",), 2
+    ),
+    "full": Scale(
+        {name: n for name, (n, _) in PAPER.items()},
+        None,
+        ("mnist", "svhn", "cifar10"),
+        ("mnist", "svhn", "cifar10"),
+        1,
+    ),
+}
+
+
+class Until(Callback):
+    """Stop once the test error is low enough; looking is not counted as training."""
+
+    def __init__(self, data: Set, error: float) -> None:
+        self.data, self.error = data, error
+        self.best, self.looking, self.epochs = 1.0, 0.0, 0
+
+    def on_epoch_end(self, run: Run) -> str | None:
+        start = time.perf_counter()
+        self.best = min(self.best, 1 - run.model.score(self.data.X_test, self.data.y_test))
+        self.epochs = run.epoch.number
+        self.looking += time.perf_counter() - start
+        return "low enough" if self.reached else None
+
+    @property
+    def reached(self) -> bool:
+        return self.best <= self.error
+
+
+def until(method: str, data: Set, bandwidth: float, ridge: Any, error: float) -> Measured:
+    """Seconds of `fit` until the test error is at most `error`, and the error reached."""
+    watch = Until(data, error)
+    model = KernelClassifier(
+        "gaussian",
+        bandwidth=bandwidth,
+        ridge=ridge,
+        early_stopping=False,
+        tol=0.0,
+        max_epochs=MOST_EPOCHS,
+        callbacks=[watch],
+        random_state=0,
+    )
+    start = time.perf_counter()
+    model.fit(data.X, data.y)
+    seconds = time.perf_counter() - start - watch.looking
+    outcome = f"{watch.epochs} epoch{'s' if watch.epochs > 1 else ''}"
+    return Measured(
+        method, seconds, watch.best, outcome if watch.reached else f"not reached in {outcome}"
+    )
+
+
+def compared(data: Set, bandwidth: float, scale: Scale) -> dict[str, Measured]:
+    """Each SVM, and Mercer until it is as accurate as LibSVM."""
+    svms = svm_peers(bandwidth)
+    if data.name not in scale.slow_on:
+        svms.pop(THUNDER, None)
+    target = fitted(LIBSVM, svms.pop(LIBSVM), data)
+    runs: dict[str, Callable[[], Measured]] = {
+        name: lambda name=name, make=make: fitted(name, make, data)  # type: ignore[misc]
+        for name, make in svms.items()
+    }
+    for name, ridge in ((MERCER, 0.0), (MERCER_RIDGE, "auto")):
+        runs[name] = lambda name=name, ridge=ridge: until(  # type: ignore[misc]
+            name, data, bandwidth, ridge, target.error
+        )
+    return {LIBSVM: target, **in_turn(runs, scale.rounds)}
+
+
+def run(data: Data, size: Size) -> Result:
+    scale = SCALES[size]
+    found: dict[str, dict[str, Measured]] = {}
+    whole: dict[str, Measured] = {}
+    rows: list[tuple[Cell, ...]] = []
+    curves: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for name, n in scale.rows.items():
+            part = with_test_rows(data.load(name, n), scale.test_rows)
+            bandwidth = bandwidth_for(part)
+            found[name] = compared(part, bandwidth, scale)
+            label = f"{name.upper()}{' (stand-in)' if part.stand_in else ''}, {len(part.X):,} rows"
+            rows += [
+                (
+                    label,
+                    m.method,
+                    f"{bandwidth:.3g}",
+                    round(100 * m.error, 2),
+                    round(m.seconds, 2),
+                    m.note,
+                )
+                for m in found[name].values()
+            ]
+            curves[label] = [[m.method, m.seconds, _reached(m)] for m in found[name].values()]
+        for name in scale.whole:
+            part = data.load(name, PAPER[name][0])
+            whole[name] = until(MERCER, part, bandwidth_for(part), 0.0, THUNDER_PUBLISHED[name])
+    columns = ("set", "method", "bandwidth", "test error, %", "seconds", "")
+    tables = [Table("Until LibSVM's accuracy is passed", columns, tuple(rows)), _published(whole)]
+    text = (
+        "LibSVM trains first; Mercer trains with the same Gaussian until its test error is no larger. "
+        "It looks at the test rows after each epoch, and looking is not counted. Bandwidths are the "
+        "authors' for MNIST and otherwise found by leave-one-out. TIMIT is a stand-in made of random "
+        "numbers, with the median distance for its bandwidth, unless the licensed data is at hand: its "
+        "errors mean nothing, its seconds do. SVHN is re-cropped from the full images where it comes "
+        "from the data directory. "
+    )
+    spared = [name for name in scale.rows if name not in scale.slow_on]
+    if spared:
+        text += f"For its time, ThunderSVM runs on {', '.join(spared)} only with --full. "
+    text += missing()
+    claims = (_faster(found), _seconds(found, whole, scale))
+    return Result("interactive", "Interactive training", text.strip(), claims, tuple(tables), curves)
+
+
+def _reached(m: Measured) -> bool:
+    return not m.note.startswith("not reached")
+
+
+def _published(whole: dict[str, Measured]) -> Table:
+    """The paper's seconds beside Mercer's to a published error, where a set ran whole."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, (n, seconds) in PAPER.items():
+        ours, target = whole.get(name), THUNDER_PUBLISHED.get(name)
+        rows.append(
+            (
+                name.upper(),
+                n,
+                seconds,
+                None if target is None else round(100 * target, 2),
+                None if ours is None else round(100 * ours.error, 2),
+                None if ours is None else round(ours.seconds, 1),
+                "not run whole at this size" if ours is None else ours.note,
+            )
+        )
+    return Table(
+        "At the paper's n: its seconds on a GTX Titan Xp, and Mercer's here, without a ridge, to the "
+        "error that the authors' repository gives for ThunderSVM",
+        ("set", "rows", "the paper's seconds", "published error, %", "Mercer's error, %", "seconds", ""),
+        tuple(rows),
+    )
+
+
+def _faster(found: dict[str, dict[str, Measured]]) -> Claim:
+    """Against LibSVM and against the fastest SVM, where LibSVM's accuracy was passed."""
+    over_libsvm, over_all, told = 0, 0, []
+    for name, measured in found.items():
+        ours = measured[MERCER]
+        svms = [m for key, m in measured.items() if key not in (MERCER, MERCER_RIDGE)]
+        fastest = min(svms, key=lambda m: m.seconds)
+        over_libsvm += _reached(ours) and ours.seconds < measured[LIBSVM].seconds
+        over_all += _reached(ours) and ours.seconds < fastest.seconds
+        told.append(
+            f"{name}: {ours.seconds:.1f} s ({ours.note}), LibSVM {measured[LIBSVM].seconds:.1f} s, "
+            f"fastest SVM ({fastest.method}) {fastest.seconds:.1f} s"
+        )
+    n_sets = len(found)
+    why = f"before LibSVM on {over_libsvm} of {n_sets} sets, before the fastest SVM here on {over_all}"
+    return Claim(
+        "Test accuracy passes LibSVM's, with the same kernel and bandwidth, in a small part of the time "
+        "that SVM solvers need.",
+        "interactive training table",
+        "TIMIT 15 s, SVHN 13 s, MNIST 6 s, CIFAR-10 8 s, one GTX Titan Xp; the solvers' not quoted",
+        "; ".join(told),
+        judge(over_all == n_sets, over_libsvm > 0, why),
+    )
+
+
+def _seconds(found: dict[str, dict[str, Measured]], whole: dict[str, Measured], scale: Scale) -> Claim:
+    """Only runs at the paper's n count."""
+    at_size = {
+        name: measured[MERCER] for name, measured in found.items() if scale.rows[name] >= PAPER[name][0]
+    }
+    at_size = {**whole, **at_size}
+    ratios = {name: m.seconds / PAPER[name][1] for name, m in at_size.items() if _reached(m)}
+    same = [name for name, ratio in ratios.items() if ratio <= SAME_ORDER]
+    told = [
+        f"{name}: {at_size[name].seconds:.0f} s, {ratio:.1f} times" for name, ratio in ratios.items()
+    ]
+    told += [f"{name}: {m.note}" for name, m in at_size.items() if not _reached(m)]
+    summary = "; ".join(told) or "no set ran at the paper's n at this size"
+    return Claim(
+        "Training takes seconds: two CPU cores of the order of the paper's GPU (this project's goal).",
+        "interactive training table",
+        "15, 13, 6, 8 s for TIMIT, SVHN, MNIST, CIFAR-10; one GTX Titan Xp",
+        summary,
+        judge(
+            len(same) == len(PAPER),
+            any(ratio < 10 for ratio in ratios.values()),
+            f"{summary}; of the paper's four sets {len(at_size)} ran at its n",
+        ),
+    )
+
+
+def plot(result: Result, folder: Path) -> list[Path]:
+    """Seconds of each method, one panel a set."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    with matplotlib.style.context("tableau-colorblind10"):
+        figure = Figure(figsize=(9.0, 1.0 + 1.5 * len(result.curves)), layout="constrained")
+        axes = figure.subplots(len(result.curves), 1, squeeze=False, sharex=True)[:, 0]
+        for axis, (label, rows) in zip(axes, result.curves.items(), strict=True):
+            names, seconds, reached = (list(column) for column in zip(*rows, strict=True))
+            colours = ["C1" if name.startswith("Mercer") else "C0" for name in names]
+            bars = axis.barh(names, seconds, color=colours)
+            for bar, done in zip(bars, reached, strict=True):
+                if not done:
+                    bar.set_hatch("//")
+                    bar.set_alpha(0.5)
+            axis.bar_label(bars, [f"{s:.2g} s" for s in seconds], padding=3, fontsize=8)
+            axis.set(xscale="log", title=label)
+            axis.margins(x=0.15)
+            axis.invert_yaxis()
+            axis.tick_params(labelsize=8)
+            axis.title.set_fontsize(9)
+            axis.grid(axis="x", alpha=0.3)
+        axes[-1].set_xlabel("seconds of training (hatched: LibSVM's accuracy was not reached)")
+        path = folder / "interactive.png"
+        figure.savefig(path, dpi=150)
+    return [path]

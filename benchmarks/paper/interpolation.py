@@ -1,0 +1,282 @@
+"""Interpolation: training past convergence, on clean and on label-noised data (the paper's premise).
+
+Every run starts from nothing and goes on until the epochs are used up, whatever the test error does.
+Where it is heading is known: the minimum-norm interpolant, by direct solution.  Test labels are never
+noised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.paper.convergence import problem
+from benchmarks.paper.data import Data, Set
+from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from mercer.products import HeldOutProducts, TrainingProducts
+from mercer.training import Epoch, Limits, Training, Watcher
+
+SETS: dict[Size, tuple[str, ...]] = {
+    "smoke": ("mnist",),
+    "quick": ("mnist", "cifar10"),
+    "full": ("mnist", "cifar10", "svhn", "covtype"),
+}
+KERNELS = ("gaussian", "laplacian")
+# Shares of training labels that are replaced by a class drawn at random, which may be the right one.
+NOISE: dict[Size, tuple[float, ...]] = {
+    "smoke": (0.0, 0.4),
+    "quick": (0.0, 0.1, 0.2, 0.4),
+    "full": (0.0, 0.1, 0.2, 0.4),
+}
+POINTS: dict[Size, int] = {"smoke": 400, "quick": 3_000, "full": 20_000}
+TEST_POINTS: dict[Size, int] = {"smoke": 400, "quick": 3_000, "full": 10_000}
+EPOCHS: dict[Size, int] = {"smoke": 20, "quick": 100, "full": 300}
+# After this many epochs the test error is looked at only now and then.
+DENSE_EPOCHS = 10
+SPARSE_FACTOR = 1.2
+# Differences below this many standard errors of a paired comparison are chance.
+CHANCE = 2.0
+
+Run = dict[str, Any]
+
+
+class Looks(Watcher):
+    """The test error along the way, within the first epoch too."""
+
+    def __init__(self, products: HeldOutProducts, labels: Tensor, offset: Tensor) -> None:
+        self.products, self.labels, self.offset = products, labels, offset
+        self.epochs: list[float] = []
+        self.wrong: list[Tensor] = []  # each (n_test,)
+        self.train_loss: list[float] = []  # at whole epochs
+        self._next = 0.0
+
+    def on_panel(self, training: Training) -> str | None:
+        n_panels = len(training.products.panels)
+        if training.number == 1 and training.panel < n_panels:
+            self._look(training, training.panel / n_panels)
+        return None
+
+    def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
+        self.train_loss.append(epoch.train_loss)
+        last = epoch.number == training.limits.max_epochs
+        if epoch.number <= DENSE_EPOCHS or epoch.number >= self._next or last:
+            self._look(training, float(epoch.number))
+            self._next = SPARSE_FACTOR * epoch.number
+        return None
+
+    def _look(self, training: Training, epochs: float) -> None:
+        f = self.products.times(training.alpha) + self.offset  # (n_test, l)
+        self.epochs.append(epochs)
+        self.wrong.append(f.argmax(1) != self.labels)
+
+
+def run(data: Data, size: Size) -> Result:
+    runs: list[Run] = []
+    for name in SETS[size]:
+        found = data.load(name, POINTS[size])
+        for kernel in KERNELS:
+            runs += [_run(found, kernel, noise, size) for noise in NOISE[size]]
+    text = (
+        f"{POINTS[size]:,} training points, {TEST_POINTS[size]:,} test points with their true labels, "
+        "bandwidths from the median distance, no ridge. A share of the training labels is replaced by "
+        f"random ones, and training goes on for {EPOCHS[size]} epochs, or to the limit of float32, "
+        "whatever the test error does. The best epoch is the one with the lowest test error, which "
+        "flatters early stopping: nobody knows it beforehand. Dotted lines: the minimum-norm "
+        "interpolant by direct solution, where training is heading. On clean labels the curves should "
+        "stay down; on noisy ones they should rise again."
+    )
+    return Result(
+        name="interpolation",
+        title="Interpolation and early stopping",
+        text=text,
+        claims=(_clean(runs), _noisy(runs), _reached(runs)),
+        tables=(_table(runs),),
+        curves={"runs": runs},
+        size=size,
+    )
+
+
+def _run(found: Set, kernel_name: str, noise: float, size: Size) -> Run:
+    rng = np.random.default_rng(0)
+    labels = found.y.copy()
+    noised = rng.random(len(labels)) < noise
+    labels[noised] = rng.integers(found.n_classes, size=int(noised.sum()))
+    given = problem(replace(found, y=labels), kernel_name)
+    kernel, points, y, plan = given.kernel, given.points, given.y, given.plan
+    x_test = torch.from_numpy(found.X_test[: TEST_POINTS[size]]) - given.centre
+    held_out = kernel.points(x_test)
+    test_labels = torch.from_numpy(found.y_test[: TEST_POINTS[size]].astype(np.int64))
+    products = TrainingProducts(
+        kernel, points, given.levelled.V, plan.batch_size, y.shape[1], budget=plan.kept_memory
+    )
+    tests = HeldOutProducts(kernel, held_out, points, y.shape[1], budget=plan.kept_memory)
+    looks = Looks(tests, test_labels, given.offset)
+    limits = Limits(EPOCHS[size], 0.0, EPOCHS[size], 0.0)
+    outcome = Training(products, given.levelled, plan, y, limits).run(looks)
+    wrong = torch.stack(looks.wrong).double()  # (looks, n_test)
+    errors = wrong.mean(1)
+    best = int(errors.argmin())
+    K = kernel.block(points, points, same=True).double()  # (n, n)
+    alpha = torch.cholesky_solve(y.double(), torch.linalg.cholesky(K))  # (n, l)
+    direct = kernel.block(held_out, points).double() @ alpha + given.offset  # (n_test, l)
+    direct_wrong = (direct.argmax(1) != test_labels).double()  # (n_test,)
+    return {
+        "set": found.name,
+        "note": found.note,
+        "kernel": kernel_name,
+        "noise": noise,
+        "epochs": looks.epochs,
+        "errors": errors.tolist(),
+        "train_loss": looks.train_loss,
+        "best_epoch": looks.epochs[best],
+        "best": float(errors[best]),
+        "last": float(errors[-1]),
+        "standard_error": _standard_error(wrong[-1] - wrong[best]),
+        "interpolant": float(direct_wrong.mean()),
+        "interpolant_standard_error": _standard_error(wrong[-1] - direct_wrong),
+        "reason": outcome.reason,
+    }
+
+
+def _standard_error(difference: Tensor) -> float:
+    """Of the difference between two errors on the same test points, (n_test,)."""
+    return float(difference.std()) / math.sqrt(len(difference))
+
+
+def _loss(one: Run) -> float:
+    return float(one["last"] - one["best"])
+
+
+def _matters(one: Run) -> bool:
+    """Whether stopping at the best epoch would have been better by more than chance."""
+    return bool(_loss(one) > CHANCE * one["standard_error"])
+
+
+def _describe(runs: list[Run]) -> str:
+    return "; ".join(
+        f"{one['set']} {one['kernel']}{'' if one['noise'] == 0 else ' ' + format(one['noise'], '.0%')}: "
+        f"{one['best']:.2%} at best, {one['last']:.2%} at the end"
+        for one in runs
+    )
+
+
+def _clean(runs: list[Run]) -> Claim:
+    clean = [one for one in runs if one["noise"] == 0]
+    harmed = [one for one in clean if _matters(one)]
+    names = ", ".join(f"{one['set']} {one['kernel']} (+{_loss(one):.2%})" for one in harmed)
+    return Claim(
+        claim="Near-zero training error leads to excellent test results: no early stop on clean data.",
+        where="abstract (first version)",
+        published="stated, no table",
+        ours=_describe(clean),
+        verdict=judge(
+            not harmed, len(harmed) < len(clean), f"the end is worse than the best epoch for {names}"
+        ),
+    )
+
+
+def _noisy(runs: list[Run]) -> Claim:
+    most = max(one["noise"] for one in runs)
+    noisy = [one for one in runs if one["noise"] == most]
+    helped = [one for one in noisy if _matters(one)]
+    gains = [_loss(one) for one in noisy]
+    names = ", ".join(f"{one['set']} {one['kernel']}" for one in helped)
+    return Claim(
+        claim="Where labels are noisy, early stopping regularises.",
+        where="the method: stopped early on held-out data",
+        published="stated, no table",
+        ours=f"with {most:.0%} of the labels random: {_describe(noisy)}",
+        verdict=judge(
+            len(helped) == len(noisy),
+            bool(helped),
+            f"only for {names or 'none'}; the best epoch is {min(gains):.2%} to {max(gains):.2%} better",
+        ),
+    )
+
+
+def _reached(runs: list[Run]) -> Claim:
+    """That training went past convergence at all: it ends where direct solution ends."""
+    gaps = [abs(one["last"] - one["interpolant"]) for one in runs]
+    close = [
+        gap <= CHANCE * one["interpolant_standard_error"] for gap, one in zip(gaps, runs, strict=True)
+    ]
+    losses = [one["train_loss"][-1] for one in runs]
+    return Claim(
+        claim="The levelled kernel gives a mathematically equivalent prediction function.",
+        where="abstract",
+        published="stated, no table",
+        ours=f"train MSE at the end {min(losses):.1g} to {max(losses):.1g}; test errors then differ "
+        f"from those of the interpolant, by direct solution, by at most {max(gaps):.2%}",
+        verdict=judge(all(close), any(close), f"as close as chance in {sum(close)} of {len(runs)} runs"),
+    )
+
+
+def _table(runs: list[Run]) -> Table:
+    heads: tuple[str, ...] = (
+        "set",
+        "kernel",
+        "random labels",
+        "best test error",
+        "at epoch",
+        "at the end",
+        "of the interpolant",
+    )
+    heads += ("end − best", "standard error", "train MSE at the end")
+    rows = tuple(
+        (
+            one["set"],
+            one["kernel"],
+            f"{one['noise']:.0%}",
+            f"{one['best']:.2%}",
+            round(one["best_epoch"], 2),
+            f"{one['last']:.2%}",
+            f"{one['interpolant']:.2%}",
+            f"{_loss(one):.2%}",
+            f"{one['standard_error']:.2%}",
+            float(f"{one['train_loss'][-1]:.2g}"),
+        )
+        for one in runs
+    )
+    return Table("Test errors", heads, rows)
+
+
+def plot(result: Result, folder: Path) -> list[Path]:
+    import matplotlib.pyplot as plt
+
+    runs = result.curves["runs"]
+    sets = list(dict.fromkeys(one["set"] for one in runs))
+    notes = {one["set"]: one["note"] for one in runs}
+    noises = sorted({one["noise"] for one in runs})
+    # Okabe and Ito's palette, chosen for colour-blind readers.
+    palette = ("#0072B2", "#009E73", "#E69F00", "#D55E00")
+    paths = []
+    for name in sets:
+        figure, axes = plt.subplots(
+            1, len(KERNELS), figsize=(10, 4.6), layout="constrained", sharey=True
+        )
+        for ax, kernel in zip(axes, KERNELS, strict=True):
+            for one in runs:
+                if (one["set"], one["kernel"]) != (name, kernel):
+                    continue
+                colour = palette[noises.index(one["noise"]) % len(palette)]
+                percent = [100 * error for error in one["errors"]]
+                label = f"{one['noise']:.0%} of labels random" if kernel == KERNELS[0] else None
+                ax.plot(one["epochs"], percent, color=colour, marker=".", ms=4, label=label)
+                ax.plot(one["best_epoch"], 100 * one["best"], "o", mfc="none", mec="black", ms=9)
+                ax.axhline(100 * one["interpolant"], color=colour, linestyle=":", linewidth=1)
+            ax.set(xscale="log", xlabel="Epochs", title=f"{notes[name]}, {kernel}")
+            ax.spines[["top", "right"]].set_visible(False)
+        axes[0].set_ylabel("Test error, %")
+        axes[0].plot([], [], "o", mfc="none", mec="black", ms=9, label="lowest test error")
+        axes[0].plot([], [], ":", color="0.3", label="interpolant, by direct solution")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+        paths.append(folder / f"interpolation_{name}.png")
+        figure.savefig(paths[-1], dpi=150)
+        plt.close(figure)
+    return paths

@@ -1,0 +1,319 @@
+"""Figures 3a and 3b of the paper: time per iteration and time per epoch against batch size.
+
+The paper's model of a device: an iteration takes constant time until its batch keeps all C_G parallel
+units busy, (d + l) m n = C_G, and time in proportion to m beyond.  So an epoch, n / m iterations, takes
+less time with a larger batch until m_C, and then no less.
+
+An iteration is timed as training runs it: the rows of K for one batch against all weights, the residual
+and the step of the levelled kernel, nothing kept.  Mercer itself evaluates the rows of several batches
+together (panels); its epochs are timed whole.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.paper.data import Data
+from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from mercer import Gaussian, Plan
+from mercer.adaptive import LevelledKernel, Requests, adapt
+from mercer.iteration import PanelDescent
+from mercer.kernels import Points
+from mercer.products import TrainingProducts
+from mercer.resource import SATURATED_SHARE, Resource, measure_resource
+from mercer.training import Limits, train
+from mercer.workers import small_operations
+
+CPU = torch.device("cpu")
+BANDWIDTH = 5.0
+SUBSAMPLE, COMPONENTS = 1_000, 100
+# Only time is of interest: a step so small that nothing changes.
+SMALL_STEP = 1e-6
+TWO_EPOCHS = Limits(2, 0.0, 3, 0.0)
+# Exponents of the time, t ~ m^p: 0 is an ideal device below its capacity, 1 a sequential one.
+NEARLY_CONSTANT = 0.3
+BETTER_THAN_SEQUENTIAL = 0.8
+LINEAR = (0.85, 1.15)
+POWERS = tuple(2**i for i in range(14))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    n: tuple[int, ...]
+    batches: tuple[int, ...]
+    whole: int  # the largest n whose epochs are run whole
+    runs: int
+
+
+SIZES: dict[Size, Sizes] = {
+    "smoke": Sizes((400, 800), (1, 8, 64, 256), 800, 1),
+    "quick": Sizes((3_000, 9_000, 27_000), POWERS[:13], 9_000, 3),
+    "full": Sizes((7_500, 15_000, 30_000, 60_000), POWERS, 60_000, 5),
+}
+# Batches of the epochs that are run whole.
+WHOLE_BATCHES = (16, 64, 256, 1024)
+
+
+@dataclass(frozen=True)
+class Problem:
+    points: Points
+    y: torch.Tensor  # (n, l)
+    plan: Plan
+    levelled: LevelledKernel
+
+    def products(self, m: int, rows_at_once: int | None) -> TrainingProducts:
+        V, l = self.levelled.V, self.y.shape[1]
+        return TrainingProducts(Gaussian(BANDWIDTH), self.points, V, m, l, rows_at_once=rows_at_once)
+
+
+def problem(x: torch.Tensor, y: torch.Tensor, resource: Resource) -> Problem:
+    kernel = Gaussian(BANDWIDTH)
+    points = kernel.points(x)
+    s = min(SUBSAMPLE, len(x) // 4)
+    requests = Requests(s, min(COMPONENTS, s // 4), batch_size=1)
+    plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
+    return Problem(points, y, replace(plan, step_size=SMALL_STEP), levelled)
+
+
+def iteration_seconds(p: Problem, batches: Sequence[int], runs: int) -> list[float]:
+    """The best time of one iteration with each batch; the batches take turns."""
+    n = len(p.points)
+    alpha = torch.full_like(p.y.T, 1e-3).T  # (n, l), every weight in use
+    stages = []
+    for m in batches:
+        products = p.products(m, rows_at_once=m)
+        last = len(products.panels) - 1  # beyond the subsample
+        stages.append((products, last, products.panels[last]))
+    best = [math.inf] * len(batches)
+    with small_operations(CPU):
+        for _ in range(runs + 1):  # the first warms up
+            for i, (products, index, panel) in enumerate(stages):
+                start = time.perf_counter()
+                rows = products.rows(index, alpha, n)
+                descent = PanelDescent(panel, rows, p.levelled, alpha, 0.0)
+                for batch in panel.batches:
+                    descent.step(batch, descent.residual(batch, p.y[batch]), SMALL_STEP)
+                descent.finish()
+                # Batches are of even sizes, up to m: a panel may have a little fewer rows.
+                share = batches[i] / len(panel)
+                best[i] = min(best[i], (time.perf_counter() - start) * share)
+    return best
+
+
+def epoch_seconds(p: Problem, m: int, runs: int) -> float:
+    """The best time of a whole epoch in panels, as Mercer trains, with nothing kept."""
+    plan = replace(p.plan, batch_size=m, step_size=SMALL_STEP * m)
+    outcomes = (train(p.products(m, None), p.levelled, plan, p.y, TWO_EPOCHS) for _ in range(runs))
+    return min(outcome.history[1].seconds for outcome in outcomes)
+
+
+def knee(batches: Sequence[int], seconds: Sequence[float]) -> int:
+    """The fewest rows at which rows per second have stopped rising, as C_G is measured."""
+    rates = [m / t for m, t in zip(batches, seconds, strict=True)]
+    return next(
+        m for m, rate in zip(batches, rates, strict=True) if rate >= SATURATED_SHARE * max(rates)
+    )
+
+
+def rate_share(c: dict[str, Any]) -> float:
+    """Rows per second with the batch nearest to m_C, as a share of the best."""
+    rates = [m / t for m, t in zip(c["batches"], c["seconds"], strict=True)]
+    nearest = min(range(len(rates)), key=lambda i: abs(math.log(c["batches"][i] / c["m_C"])))
+    return float(rates[nearest] / max(rates))
+
+
+def exponent(batches: Sequence[int], seconds: Sequence[float]) -> float:
+    """p of t ~ m^p by least squares; NaN of a single point."""
+    if len(batches) < 2:
+        return math.nan
+    return float(np.polyfit(np.log(batches), np.log(seconds), 1)[0])
+
+
+def run(data: Data, size: Size) -> Result:
+    sizes = SIZES[size]
+    resource = measure_resource(CPU)
+    digits = data.load("mnist", sizes.n[-1])
+    x, y = torch.from_numpy(digits.X), torch.from_numpy(digits.targets())
+    d, l = x.shape[1], y.shape[1]
+    curves = []
+    for n in sizes.n:
+        p = problem(x[:n], y[:n], resource)
+        batches = [m for m in sizes.batches if m <= n // 2]
+        seconds = iteration_seconds(p, batches, sizes.runs)
+        m_C = resource.capacity_batch(n, d, l)
+        found = knee(batches, seconds)
+        below = [(m, t) for m, t in zip(batches, seconds, strict=True) if m <= found]
+        beyond = [(m, t) for m, t in zip(batches, seconds, strict=True) if m >= found]
+        whole = [m for m in WHOLE_BATCHES if m <= n // 2 and n <= sizes.whole]
+        panelled = {m: epoch_seconds(p, m, min(2, sizes.runs)) for m in whole}
+        curves.append(
+            {
+                "n": n,
+                "batches": batches,
+                "seconds": seconds,
+                "m_C": m_C,
+                "paper_m_C": resource.capacity / ((d + l) * n),
+                "knee": found,
+                "below": exponent(*zip(*below, strict=True)),
+                "beyond": exponent(*zip(*beyond, strict=True)),
+                "panelled_batches": list(panelled),
+                "panelled_seconds": list(panelled.values()),
+            }
+        )
+    largest = curves[-1]
+    return Result(
+        name="iteration_time",
+        title="Time per iteration and per epoch",
+        text=(
+            f"MNIST as floats (d = {d}, l = {l}), Gaussian, s = {SUBSAMPLE:,}, q = {COMPONENTS}; "
+            "batches evaluated one at a time, the best time of several, all batch sizes in turn. The "
+            "ideal device takes the shortest time measured until it is busy and then runs at the "
+            "highest rate measured. The measured capacity of this device is C_G = "
+            f"{resource.capacity:.3g} operations, its full rate needs {resource.full_rate_rows} rows. "
+            "An epoch by single batches is n / m iterations of the time measured; Mercer's epochs, in "
+            "panels of up to 1,024 rows, were run whole."
+        ),
+        claims=(_shape_claim(largest), _capacity_claim(curves), _epoch_claim(curves), _n_claim(curves)),
+        tables=(_iteration_table(curves), _knee_table(curves)),
+        curves={"sizes": curves, "capacity": resource.capacity},
+    )
+
+
+def _shape_claim(c: dict[str, Any]) -> Claim:
+    constant = c["below"] <= NEARLY_CONSTANT
+    better = c["below"] <= BETTER_THAN_SEQUENTIAL
+    linear = LINEAR[0] <= c["beyond"] <= LINEAR[1]
+    longer = c["seconds"][c["batches"].index(c["knee"])] / c["seconds"][0]
+    before = "less than linear but not constant before" if better else "nearly linear from the start"
+    short = [
+        text
+        for fine, text in (
+            (constant, f"{before}: two cores are busy with few rows"),
+            (linear, f"beyond it grows as m^{c['beyond']:.2f}"),
+        )
+        if not fine
+    ]
+    return Claim(
+        "An iteration takes nearly constant time until the device is busy, then in proportion to m.",
+        "Figure 3a",
+        "shown as a curve (Titan Xp)",
+        f"n = {c['n']:,}: time grows as m^{c['below']:.2f} up to m = {c['knee']:,}, as "
+        f"m^{c['beyond']:.2f} beyond; m = {c['knee']:,} takes {longer:.0f} times as long as m = 1",
+        judge(not short, better and linear, "; ".join(short)),
+    )
+
+
+def _capacity_claim(curves: list[dict[str, Any]]) -> Claim:
+    ratios = [max(c["m_C"] / c["knee"], c["knee"] / c["m_C"]) for c in curves]
+    good = sum(ratio <= 2 for ratio in ratios)
+    shares = [rate_share(c) for c in curves]
+    return Claim(
+        "The batch that keeps the device busy, m_C, can be calculated beforehand from C_G.",
+        "section 3",
+        "C_G is a property of the device",
+        ", ".join(f"n = {c['n']:,}: m_C = {c['m_C']:.0f}, knee at {c['knee']:,}" for c in curves)
+        + f"; at m_C the device runs at {min(shares):.0%} to {max(shares):.0%} of its full rate",
+        judge(good == len(ratios), good > 0, f"within a factor of two for {good} of {len(ratios)} n"),
+    )
+
+
+def _epoch_claim(curves: list[dict[str, Any]]) -> Claim:
+    gains, flats, slower = [], [], []
+    for c in curves:
+        epochs = [t / m for m, t in zip(c["batches"], c["seconds"], strict=True)]
+        at = c["batches"].index(c["knee"])
+        gains.append(epochs[0] / epochs[at])
+        flats.append(epochs[at] / min(epochs))
+        slower.append(epochs[-1] / epochs[at])
+    falls = all(gain >= 2 for gain in gains)
+    flat = all(f <= 1 / SATURATED_SHARE for f in flats)
+    whole = [c["panelled_seconds"] for c in curves if c["panelled_seconds"]]
+    panels = max(max(seconds) / min(seconds) for seconds in whole)
+    return Claim(
+        "An epoch takes less time with a larger batch until m_C, and no less beyond.",
+        "Figure 3b",
+        "shown as curves (Titan Xp)",
+        f"from m = 1 to the knee {min(gains):.0f} to {max(gains):.0f} times faster, beyond it at most "
+        f"{max(flats):.2f} times faster still, at the largest batch up to {max(slower):.2f} times slower; "
+        f"in Mercer's panels the slowest batch of {WHOLE_BATCHES[0]} to {WHOLE_BATCHES[-1]:,} takes at "
+        f"most {panels:.1f} times as long as the fastest",
+        judge(falls and flat, falls, "it falls, and goes on falling" if falls else "it hardly falls"),
+    )
+
+
+def _n_claim(curves: list[dict[str, Any]]) -> Claim:
+    first, last = curves[0], curves[-1]
+    factor = last["n"] / first["n"]
+    shrink = first["knee"] / last["knee"]
+    return Claim(
+        "With more points a smaller batch keeps the device busy: m_C falls as 1 / n.",
+        "section 3",
+        "m_C = C_G / ((d + l) n)",
+        f"n × {factor:.0f}: the formula's m_C falls from {first['paper_m_C']:.0f} to "
+        f"{last['paper_m_C']:.0f}, the knee goes from {first['knee']:,} to {last['knee']:,}",
+        judge(
+            0.5 * factor <= shrink <= 2 * factor,
+            shrink > 1.5,
+            "on this device a product of few rows is bound by memory traffic however long it is; Mercer "
+            "bounds m_C from below by the rows of full rate",
+        ),
+    )
+
+
+def _iteration_table(curves: list[dict[str, Any]]) -> Table:
+    rows = tuple(
+        (m, *(1e3 * c["seconds"][c["batches"].index(m)] if m in c["batches"] else None for c in curves))
+        for m in curves[-1]["batches"]
+    )
+    return Table("Milliseconds per iteration", ("m", *(f"n = {c['n']:,}" for c in curves)), rows)
+
+
+def _knee_table(curves: list[dict[str, Any]]) -> Table:
+    columns = ("n", "C_G / ((d + l) n)", "m_C", "knee", "exponent before", "exponent beyond")
+    keys = ("n", "paper_m_C", "m_C", "knee", "below", "beyond")
+    return Table("Where the device is busy", columns, tuple(tuple(c[k] for k in keys) for c in curves))
+
+
+def plot(result: Result, folder: Path) -> list[Path]:
+    """Time per iteration beside the ideal device, and time per epoch for every n; both log–log."""
+    import matplotlib.pyplot as plt
+
+    from mercer.displays import BLUE, GREY, VERMILION
+
+    curves = result.curves["sizes"]
+    largest = curves[-1]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 4.4), layout="constrained")
+    m, t = np.array(largest["batches"]), np.array(largest["seconds"])
+    least, per_row = t.min(), (t / m).min()
+    ideal_m = np.sort(np.append(m, least / per_row))
+    left.plot(m, t, color=BLUE, marker=".", label="this device")
+    left.plot(ideal_m, np.maximum(least, per_row * ideal_m), color="black", lw=0.9, label="ideal device")
+    left.axvline(largest["m_C"], color=VERMILION, linestyle="--", lw=1.2,
+                 label=f"$m_C$ = {largest['m_C']:,.0f} from the measured $C_G$")  # fmt: skip
+    left.axvline(largest["knee"], color=GREY, linestyle=":", label=f"full rate from {largest['knee']:,}")
+    left.set(title=f"One iteration, $n$ = {largest['n']:,}", ylabel="Seconds per iteration")
+    colours = (BLUE, VERMILION, "#009E73", "#CC79A7")  # Okabe and Ito
+    for c, colour in zip(curves, colours, strict=False):
+        m, t = np.array(c["batches"]), np.array(c["seconds"])
+        right.plot(m, c["n"] / m * t, color=colour, marker=".", label=f"$n$ = {c['n']:,}")
+        right.plot(c["panelled_batches"], c["panelled_seconds"], color=colour, marker="s", ms=4, ls="--")
+        right.axvline(c["m_C"], color=colour, linestyle=":", lw=1)
+    right.plot([], [], color=GREY, marker="s", ms=4, ls="--", label="Mercer, in panels")
+    right.plot([], [], color=GREY, linestyle=":", lw=1, label="$m_C$")
+    right.set(title="One epoch", ylabel="Seconds per epoch")
+    for ax in (left, right):
+        ax.set(xlabel="Batch size $m$", xscale="log", yscale="log")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(fontsize="small")
+    path = folder / "iteration_time.png"
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return [path]

@@ -1,0 +1,48 @@
+"""Peak memory of the three methods of Table 1, in this process (Linux): for `costs.py`.
+
+    python -m benchmarks.paper.peak_memory '[[4000, 1000, 100]]'       # n, s, q; JSON to standard output
+
+The allocator must give back at once what is freed, or one method would live on what another left:
+MALLOC_MMAP_THRESHOLD_=65536 does that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import torch
+
+from benchmarks.paper.iterations import METHODS, epoch_of, problem
+from mercer.adaptive import LevelledKernel
+
+FEATURES = 100
+OUTPUTS = 10
+
+
+def peaks(n: int, s: int, q: int) -> dict[str, float]:
+    """Bytes that each method takes at its peak, beside points and targets."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, FEATURES, generator=generator) / 2
+    p = problem(x, torch.randn(n, OUTPUTS, generator=generator), s, q)
+    V, D = p.levelled.V, p.levelled.D
+    found = {}
+    epoch_of(METHODS[0], p)  # threads and libraries are there
+    for method in METHODS:
+        before = psutil.Process().memory_info().rss
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+        if method != "SGD":  # which has no eigenvectors
+            p = replace(p, levelled=LevelledKernel(V.clone(), D))
+        epoch_of(method, p)
+        status = Path("/proc/self/status").read_text().splitlines()
+        peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+        found[method] = float(peak - before)
+        p = replace(p, levelled=LevelledKernel(V, D))
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps([peaks(*sizes) for sizes in json.loads(sys.argv[1])]))

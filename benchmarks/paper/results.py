@@ -1,0 +1,109 @@
+"""What a part of the reproduction found: claims with verdicts, tables, and the data of its plots.
+
+Records are plain data: they go to JSON and come back equal, so that pages and plots can be made again
+without measuring.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Size = Literal["smoke", "quick", "full"]
+Cell = str | float | int | None
+# The only ways a verdict may begin.
+VERDICTS = ("holds", "holds partly: ", "does not hold: ")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper beside what was measured here."""
+
+    claim: str  # the paper's, in one sentence
+    where: str  # "Table 2", "Figure 3a", "section 4", ...
+    published: str  # with the paper's hardware
+    ours: str  # from the numbers just measured
+    verdict: str  # of `judge`: decided from the numbers, never by hand
+
+    def __post_init__(self) -> None:
+        if self.verdict != VERDICTS[0] and not self.verdict.startswith(VERDICTS[1:]):
+            raise ValueError(
+                f"`verdict` must be 'holds', or begin with 'holds partly: ' or 'does not hold: ' and "
+                f"say why. Got {self.verdict!r} instead."
+            )
+
+
+def judge(holds: bool, partly: bool, why: str) -> str:
+    """The verdict that two comparisons of measured numbers give; `why` says what falls short.
+
+    >>> judge(False, True, "only on two of three sets")
+    'holds partly: only on two of three sets'
+    """
+    if holds:
+        return "holds"
+    return f"holds partly: {why}" if partly else f"does not hold: {why}"
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"Every row of {self.title!r} must have {len(self.columns)} cells. Got {row!r}."
+                )
+
+
+@dataclass(frozen=True)
+class Result:
+    """One part's; the last four are filled in by the runner."""
+
+    name: str  # the module's
+    title: str
+    text: str  # what was done, on which data, what the reader should see
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...]
+    curves: dict[str, Any] = field(default_factory=dict)  # plain data that `plot` draws
+    seconds: float = 0.0
+    size: Size = "quick"
+    machine: str = ""
+    command: str = ""
+
+    def to_json(self) -> str:
+        """JSON text; numbers that are not finite become null, since JSON has none."""
+        return json.dumps(_plain(asdict(self)), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The result that `to_json` wrote."""
+        data = json.loads(text)
+        claims = tuple(Claim(**claim) for claim in data.pop("claims"))
+        tables = tuple(
+            Table(t["title"], tuple(t["columns"]), tuple(tuple(row) for row in t["rows"]))
+            for t in data.pop("tables")
+        )
+        return cls(claims=claims, tables=tables, **data)
+
+    def write(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        path.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts, lists and dictionaries only."""
+    if hasattr(value, "tolist"):  # of NumPy and PyTorch
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
