@@ -242,9 +242,9 @@ def _epoch_claim(curves: list[dict[str, Any]]) -> Claim:
         "Figure 3b",
         "shown as curves (Titan Xp)",
         f"from m = 1 to the knee {min(gains):.0f} to {max(gains):.0f} times faster, beyond it at most "
-        f"{max(flats):.2f} times faster still, at the largest up to {max(slower):.2f} times slower; "
-        f"in Mercer's panels the slowest batch of {WHOLE_BATCHES[0]} to {WHOLE_BATCHES[-1]:,} takes at "
-        f"most {panels:.1f} times as long as the fastest",
+        f"{max(flats):.2f} times faster still, at the largest batch up to {max(slower):.2f} times "
+        f"slower; in Mercer's panels the slowest batch of {WHOLE_BATCHES[0]} to {WHOLE_BATCHES[-1]:,} "
+        f"takes at most {panels:.1f} times as long as the fastest",
         judge(falls and flat, falls, "it falls, and goes on falling" if falls else "it hardly falls"),
     )
 
