@@ -213,11 +213,9 @@ class Training:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
         products, plan, y, n = self.products, self.plan, self.y, len(self.y)
         n_batches = sum(len(panel.batches) for panel in products.panels)
-        order = self._order()
-        done = sum(len(products.panels[index].batches) for index in order[: self.panel])
+        done = sum(len(panel.batches) for panel in products.panels[: self.panel])
         total = y.new_full((), self.total)  # stays on the device
-        for position in range(self.panel, len(order)):
-            index = order[position]
+        for index in range(self.panel, len(products.panels)):
             panel = products.panels[index]
             first_visit = self.triangular and self.number == 1
             seen = max(panel.stop, self.weighted) if first_visit else n
@@ -239,7 +237,7 @@ class Training:
                 done += 1
                 watcher.on_batch(self.number, done, n_batches, loss)
             descent.finish()
-            self.panel = position + 1
+            self.panel = index + 1
             self.total = float(total)
             self._look_at_held_out(index)
             self.seconds = time.perf_counter() - self._clock
@@ -247,14 +245,6 @@ class Training:
             if ended is not None and self.panel < len(products.panels):
                 return ended, False
         return None, False
-
-    def _order(self) -> list[int]:
-        """Panels in the order of this epoch: the first goes through them as they come, since it is a
-        triangle; then at random, since the same order each time takes several times the epochs."""
-        n_panels = len(self.products.panels)
-        if self.number == 1:
-            return list(range(n_panels))
-        return torch.randperm(n_panels, generator=torch.Generator().manual_seed(self.number)).tolist()
 
     def _look_at_held_out(self, index: int) -> None:
         """In the first epoch, keep the weights with the lowest held-out loss along the way."""
