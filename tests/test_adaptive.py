@@ -114,6 +114,7 @@ def test_plan_says_which_bound_was_active(capacity, memory, n, bound, rng):
     assert str(plan)
 
 
+@pytest.mark.slow
 def test_subsample_grows_when_it_is_too_small_for_the_device(rng):
     kernel = mercer.Gaussian(3.0)
     x = torch.from_numpy(rng.normal(size=(60_000, 200), scale=0.3)).float()
