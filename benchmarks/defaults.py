@@ -38,7 +38,7 @@ Array = NDArray[Any]
 Split = tuple[Array, Array, Array, Array]
 REGRESSION = {"california_houses", "house_16H", "nycflights13", "diabetes"}
 TEST_ROWS = 5_000
-SMALL_SPLITS = 5
+SMALL_SPLITS = 10
 # A grid search on fewer values than this is over before other processes have started.
 PARALLEL_VALUES = 1_000_000
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.paper.axes import plain_log
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.digits import deformed
 from benchmarks.paper.peers import (
@@ -322,6 +323,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
                     seconds, 100 * error, marker, markersize=size, color=colour
                 )
             axis.set(xscale="log", xlabel="seconds of training", ylabel="test error, %")
+            plain_log(axis.xaxis)
             axis.set_title(title.replace(" rows, ", " rows,\n"), fontsize=9)
             axis.grid(alpha=0.3, which="both")
         figure.legend(

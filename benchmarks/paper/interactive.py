@@ -18,6 +18,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.paper.axes import name_of, plain_log
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     THUNDER,
@@ -146,7 +147,7 @@ def run(data: Data, size: Size) -> Result:
             part = with_test_rows(data.load(name, n), scale.test_rows)
             bandwidth = bandwidth_for(part)
             found[name] = compared(part, bandwidth, scale)
-            label = f"{name.upper()}{' (stand-in)' if part.stand_in else ''}, {len(part.X):,} rows"
+            label = f"{name_of(name)}{' (stand-in)' if part.stand_in else ''}, {len(part.X):,} rows"
             rows += [
                 (
                     label,
@@ -191,7 +192,7 @@ def _published(whole: dict[str, Measured]) -> Table:
         ours, target = whole.get(name), THUNDER_PUBLISHED.get(name)
         rows.append(
             (
-                name.upper(),
+                name_of(name),
                 n,
                 seconds,
                 None if target is None else round(100 * target, 2),
@@ -277,6 +278,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
                     bar.set_alpha(0.5)
             axis.bar_label(bars, [f"{s:.2g} s" for s in seconds], padding=3, fontsize=8)
             axis.set(xscale="log", title=label)
+            plain_log(axis.xaxis)
             axis.margins(x=0.15)
             axis.invert_yaxis()
             axis.tick_params(labelsize=8)

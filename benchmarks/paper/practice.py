@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.paper.axes import name_of
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     chosen_bandwidth,
@@ -346,7 +347,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
             for marker, (kernel, found) in zip("os", by.items(), strict=True):
                 errors = [100 * error for error in found["errors"]]
                 axis.plot(found["widths"], errors, f"-{marker}", label=kernel.capitalize())
-            axis.set(xscale="log", yscale="log", title=name.upper(), xlabel="bandwidth")
+            axis.set(xscale="log", yscale="log", title=name_of(name), xlabel="bandwidth")
             axis.set_ylabel("test error, %")
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter("{x:g}")
@@ -360,9 +361,10 @@ def plot(result: Result, folder: Path) -> list[Path]:
             as_bytes, *floats = line
             dimensions = [p["dimensions"] for p in floats]
             axis.plot(dimensions, [100 * p["error"] for p in floats], "-o", color="C0")
-            axis.set(xscale="log", title=name.upper(), xlabel="dimensions")
+            axis.set(xscale="log", title=name_of(name), xlabel="dimensions")
             axis.set_ylabel("test error, %", color="C0")
-            ticks = sorted({*dimensions, as_bytes["dimensions"]})
+            # Bytes keep directions without variance, floats do not: one tick for both.
+            ticks = sorted(dimensions)
             axis.set_xticks(ticks, [str(d) for d in ticks], fontsize=8, rotation=45)
             axis.minorticks_off()
             other = axis.twinx()

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
-from mercer.products import CPU_PANEL_ROWS
+from mercer.products import panel_rows
 from mercer.resource import READ_OUTPUTS, Resource, affordable_points
 from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
@@ -253,8 +253,9 @@ def adapt(
     # Held-out points are held as given and as prepared.
     data = 2 * size * n_held_out * d + (0 if data_on_disk else points.x.nbytes)
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - data)
-    # Half of K and what the panels' corners stand out, and all of K for the held-out points.
-    whole = size * n * (0.5 * n + s + CPU_PANEL_ROWS + q + n_held_out)
+    # Half of K, the corners of panels and of the fixed block, Z, and all of K for the held-out points.
+    corners = n * panel_rows(points.x.device) + s * s
+    whole = size * (0.5 * (n * n + corners) + n * (q + n_held_out))
     kept = min(spare, whole)
     first, later = _predicted_seconds(
         resource, n, s, features, n_outputs, n_held_out, kept, kept / whole

@@ -45,7 +45,7 @@ PROBE_SECONDS = 0.2
 MOST_PROBE_ROWS = 1 << 12
 # A sweep that ended earlier would be at the mercy of two slow moments.
 FEWEST_PROBE_ROWS = 1 << 7
-PROBE_SWEEPS = 3
+PROBE_SWEEPS = 2
 INTEGER_PROBES = 8
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
