@@ -29,7 +29,8 @@ HEAD = """# The paper, point by point
 Every claim of S. Ma and M. Belkin, "Kernel machines that adapt to GPUs for effective large batch
 training" (SysML 2019, arXiv:1806.06144), beside what Mercer measured. Published values are the paper's,
 on its hardware; ours were measured on the machine named below, and every verdict was decided by code
-from those numbers. "Not quoted" marks a published value that was not at hand.
+from those numbers. "Not quoted" marks a published value that was not at hand; numbers of
+tables and sections were not checked against the print.
 
 This page and those it links to are made by `make paper` (about ten minutes on two cores) or, at the
 paper's sizes, `make paper SIZE=--full`.
