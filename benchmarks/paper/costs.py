@@ -44,7 +44,7 @@ LARGE = {"MNIST": (10**6, 784, 10)} | {
 LARGE_S, LARGE_Q = 12_000, 100
 # Counts and formulas agree if they are this close: the code adds lower-order terms.
 AGREEMENT = 0.10
-# Times of the same epoch are taken to differ by up to this share between runs on a shared machine: a judgement.
+# A judgement: times of one epoch may differ so much from run to run on a shared machine.
 TIMING_NOISE = 0.10
 
 
