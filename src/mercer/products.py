@@ -33,7 +33,7 @@ from mercer.workers import workers_for
 
 Item = TypeVar("Item")
 TileSource = Callable[["Scratch"], Tensor]  # K[columns, rows], (t, R), given scratch memory for it
-Job = Callable[["Sums", "Scratch"], None]  # adds a product to its sums, given scratch memory
+Job = Callable[[Tensor, "Scratch"], None]  # adds a product to its sum, (l, R), given scratch memory
 
 # Elements in a tile on a CPU: 2 MB of float32, in the cache of one core.  Smaller tiles pay more for
 # calls and for packing matrices than they gain.  A device with its own memory prefers few launches.
@@ -80,14 +80,6 @@ def _shaped(memory: Tensor, rows: int, columns: int) -> Tensor:
     return memory[: rows * columns].view(rows, columns)
 
 
-@dataclass(frozen=True)
-class Sums:
-    """What jobs add to: the same numbers in two layouts, as products are fast in one or the other."""
-
-    by_output: Tensor  # (l, R)
-    by_row: Tensor  # (R, l and some padding)
-
-
 class Summation:
     """Sums of the products of many tiles, made by all cores; workspaces are made once."""
 
@@ -97,30 +89,21 @@ class Summation:
         size = max(rows, tile_elements(device))
         memory = torch.empty(self.workers.count, size, dtype=dtype, device=device)
         self._scratch = [Scratch(memory[i]) for i in range(self.workers.count)]
-        self._by_output = memory.new_empty(0, n_outputs, rows)  # (chunks, l, rows)
-        self._by_row = memory.new_empty(0, rows, padded_outputs(n_outputs))  # (chunks, rows, l')
+        self._sums = memory.new_empty(0, n_outputs, rows)  # (chunks, l, rows)
 
     def of(self, jobs: Sequence[Job], rows: int) -> Tensor:
         """The sum that the jobs add to, (rows, l)."""
         chunks = guided(jobs, self.workers.count)
-        if len(chunks) > len(self._by_output):
-            self._by_output = self._by_output.new_empty(len(chunks), *self._by_output.shape[1:])
-            self._by_row = self._by_row.new_empty(len(chunks), *self._by_row.shape[1:])
-        by_output = self._by_output[: len(chunks), :, :rows].zero_()
-        by_row = self._by_row[: len(chunks), :rows].zero_()
+        if len(chunks) > len(self._sums):
+            self._sums = self._sums.new_empty(len(chunks), *self._sums.shape[1:])
+        sums = self._sums[: len(chunks), :, :rows].zero_()
 
         def work(i: int, worker: int) -> None:
-            sums = Sums(by_output[i], by_row[i])
             for job in chunks[i]:
-                job(sums, self._scratch[worker])
+                job(sums[i], self._scratch[worker])
 
         self.workers.run(work, len(chunks))
-        return by_row.sum(0)[:, : self.n_outputs].add_(by_output.sum(0).T)
-
-
-def padded_outputs(n_outputs: int) -> int:
-    """Columns of weights that a product takes as quickly as `n_outputs`, or more quickly."""
-    return n_outputs if n_outputs <= COLUMN_GROUP // 2 else n_outputs + -n_outputs % COLUMN_GROUP
+        return sums.sum(0).T.contiguous()
 
 
 def guided(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
@@ -202,20 +185,11 @@ def _times(tile: TileSource, weights: Tensor, V: Tensor | None = None, Z: Tensor
     """K[rows, columns] weights; with V, (t, q), also K[rows, columns] V, written to Z."""
     weights_t = weights.T  # (l, t)
 
-    def job(sums: Sums, scratch: Scratch) -> None:
+    def job(total: Tensor, scratch: Scratch) -> None:
         K = tile(scratch)  # (t, R)
-        sums.by_output.addmm_(weights_t, K)
+        total.addmm_(weights_t, K)  # (l, R)
         if V is not None and Z is not None:
             torch.mm(K.T, V, out=Z)  # (R, q)
-
-    return job
-
-
-def _transposed_times(tile: Tensor, weights: Tensor) -> Job:
-    """K[rows, columns] weights from the tile, (rows, columns), kept for the transposed place."""
-
-    def job(sums: Sums, scratch: Scratch) -> None:
-        sums.by_row.addmm_(tile, weights)
 
     return job
 
@@ -362,14 +336,12 @@ class TrainingProducts:
     def _upper(self, index: int, rows: Points, alpha: Tensor, seen: int) -> list[Job]:
         """K[panel, j] alpha_j for the panels j that follow, from kept tiles where there are any."""
         panel = self.panels[index]
-        spare = padded_outputs(alpha.shape[1]) - alpha.shape[1]
         jobs: list[Job] = []
         first = max(panel.stop, self.s)  # columns before are in the lower part
         for j in range(index + 1, len(self._kept)):
             other = self.panels[j]
             if first <= other.start < seen:
-                weights = torch.nn.functional.pad(alpha[other.rows], (0, spare))  # (R_j, l')
-                jobs.append(_transposed_times(self._kept[j][panel.rows], weights))
+                jobs.append(_times(_constant(self._kept[j][panel.rows].T), alpha[other.rows]))
                 first = other.stop
         left = self._between(first, max(first, seen))
         return jobs + [_times(_evaluated(self.kernel, self._at(c), rows), alpha[c]) for c in left]
