@@ -52,6 +52,7 @@ def test_classifier_with_a_subsample_and_auto_device(rng, gpu):
     assert model.plan_.device_name == "Stand-in 3000"
     assert model.plan_.memory == pytest.approx(0.95 * (8 << 30))
     assert model.plan_.subsample_size == 2000
+    assert model.plan_.first_epoch_seconds > 0  # rehearsed there
     assert model.score(X, labels) > 0.9
 
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Points
 from mercer.plan import EIGHT_BIT, FreshEstimate, Plan, working_memory
-from mercer.products import panel_rows
-from mercer.resource import READ_OUTPUTS, Resource, affordable_points
+from mercer.products import first_epoch_values, panel_rows
+from mercer.resource import Resource, affordable_points
 from mercer.spectrum import SMALL_MATRIX, NystromSpectrum, largest_eigenvalue, nystrom_spectrum
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here the first is where s starts and
@@ -253,13 +253,9 @@ def adapt(
     # Held-out points are held as given and as prepared.
     data = 2 * size * n_held_out * d + (0 if data_on_disk else points.x.nbytes)
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - data)
-    # Half of K, the corners of panels and of the fixed block, Z, and all of K for the held-out points.
-    corners = n * panel_rows(points.x.device) + s * s
-    whole = size * (0.5 * (n * n + corners) + n * (q + n_held_out))
-    kept = min(spare, whole)
-    first, later = _predicted_seconds(
-        resource, n, s, features, n_outputs, n_held_out, kept, kept / whole
-    )
+    # Beside the values of the first epoch, Z and all of K for the held-out points.
+    values = first_epoch_values(n, s, panel_rows(points.x.device))
+    kept = min(spare, size * (values + n * (q + n_held_out)))
     plan = Plan(
         n=n,
         d=d,
@@ -289,36 +285,10 @@ def adapt(
         kept_memory=kept,
         bound=_active_bound(m, m_G, n, s, m_C, m_S, requests),
         eigenvalues=tuple((spectrum.sigma / s).tolist()),
-        first_epoch_seconds=first,
-        later_epoch_seconds=later,
         data_on_disk=data_on_disk,
         notes=spectrum.notes,
     )
     return plan, level(spectrum, q, rho)
-
-
-def _predicted_seconds(
-    resource: Resource,
-    n: int,
-    s: int,
-    features: float,
-    n_outputs: int,
-    n_held_out: int,
-    kept: float,
-    share: float,
-) -> tuple[float | None, float | None]:
-    """Of the first epoch and of a later one, where `kept` bytes, a share of all values, are kept."""
-    rates, element_size = resource.rates, resource.element_size
-    if rates is None:
-        return None, None
-    value = rates.value + rates.feature * (features + n_outputs)
-    first = n * (n / 2 + s + n_held_out) * value + kept * rates.write
-    # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
-    few, more = min(n_outputs, READ_OUTPUTS) - 1, max(0, n_outputs - READ_OUTPUTS)
-    read = rates.read + few * rates.read_output + more * rates.feature / element_size
-    later = 2 * kept * read
-    later += (1 - share) * n * (n + n_held_out) * value
-    return first, later
 
 
 def _subsample_size(n: int, requests: Requests, affordable: int) -> int:

@@ -150,19 +150,13 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             scaled = self.machine_.preparation.scale is not None
             settings = replace(settings, kernel=self.kernel_, ridge=self.ridge_, scale=scaled)
         saved = None if resume is None else Saved.read(resume, fingerprint(X, y))
-        rng = check_random_state(self.random_state)
         rows = np.arange(len(X))
         if sample_weight is not None:
             rows = rows[sample_weight > 0]
-        held_out = np.zeros(0, dtype=int)
         if saved is not None:
             rows, held_out = saved.rows, saved.held_out
         else:
-            if X_val is None and self._holds_out(len(rows)):
-                rows, held_out = self._split(rows, y, rng)
-            generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
-            # Training order: random, the subsample being its first s points.
-            rows = rows[torch.randperm(len(rows), generator=generator).numpy()]
+            rows, held_out = self._arranged(rows, y, hold_out=X_val is None)
         if len(held_out):
             X_val, y_val = X[held_out], y[held_out]
         Y_val = None if y_val is None else self._encode(y_val)
@@ -311,13 +305,14 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def plan(self, X: Any, y: Any) -> Plan:
         """The plan that `fit` would follow for this data, without training.
 
-        No part is held out here, so `n` counts every row.
+        `n` counts the rows to train on, without those that would be held out.
         """
         check_parameters(self)
         X, y = self._validate(X, y)
-        rng = check_random_state(self.random_state)
-        rows = rng.permutation(len(X))
-        return pose(Data(X, self._encode(y), rows), self._settings()).plan
+        rows, held_out = self._arranged(np.arange(len(X)), y)
+        Y = self._encode(y)
+        X_val, Y_val = (X[held_out], Y[held_out]) if len(held_out) else (None, None)
+        return pose(Data(X, Y, rows, X_val, Y_val), self._settings()).plan
 
     def _validate_val(self, X_val: Any, y_val: Any) -> tuple[Any, Any]:
         if X_val is not None:
@@ -340,6 +335,18 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if self.early_stopping == "auto":
             return n >= FEWEST_FOR_HOLDOUT
         return bool(self.early_stopping) and n > 1
+
+    def _arranged(
+        self, rows: NDArray[Any], y: NDArray[Any], hold_out: bool = True
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows to train on, in training order, and those held out."""
+        rng = check_random_state(self.random_state)
+        held_out = np.zeros(0, dtype=int)
+        if hold_out and self._holds_out(len(rows)):
+            rows, held_out = self._split(rows, y, rng)
+        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        # A random order, the subsample being its first s points.
+        return rows[torch.randperm(len(rows), generator=generator).numpy()], held_out
 
     def _split(self, rows: NDArray[Any], y: NDArray[Any], rng: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         size = min(MOST_HELD_OUT, max(1, round(self.validation_fraction * len(rows))))

@@ -19,6 +19,7 @@ from mercer.machine import KernelMachine
 from mercer.plan import Plan
 from mercer.preparation import Preparation, fit_preparation, projected
 from mercer.products import HeldOutProducts, TrainingProducts
+from mercer.rehearsal import with_predicted_seconds
 from mercer.resource import Resource, affordable_points, measure_resource, with_memory
 from mercer.selection import CANDIDATES, FINE_POINTS, Selection, select
 from mercer.training import Limits, Training, Validation
@@ -114,6 +115,8 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
         n_held_out,
         data_on_disk=points.rows.nbytes > most,
     )
+    if resource.rates is not None:
+        plan = with_predicted_seconds(plan, resource.rates, kernel, points, levelled, y, n_held_out)
     plan = replace(plan, kernel=str(given), preparation=preparation.describe())
     machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
     return Problem(given, ridge, machine, levelled, plan, y, selection)

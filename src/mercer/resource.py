@@ -29,7 +29,7 @@ import psutil
 import torch
 
 from mercer.kernels import Gaussian
-from mercer.products import kernel_times, pieces
+from mercer.products import READ_COLUMNS, panel_rows, pieces
 from mercer.workers import small_operations, workers_for
 
 GIB = 1024**3
@@ -46,31 +46,40 @@ MOST_PROBE_ROWS = 1 << 12
 # A sweep that ended earlier would be at the mercy of two slow moments.
 FEWEST_PROBE_ROWS = 1 << 7
 PROBE_SWEEPS = 2
-INTEGER_PROBES = 8
+# The products by which floats and bytes are compared.
+PRODUCT_ROWS = 1024
+PRODUCT_FEATURES = 512
+PRODUCT_PROBES = 8
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
-# Rows of the products, and bytes of memory, whose rates are measured.
-RATE_ROWS = 1024
+# Bytes of memory whose rates are measured, and how often it is taken afresh.
 RATE_BYTES = 1 << 26
+FRESH_PROBES = 2
 # Outputs up to which a product with kept values is bound by reading them; each further one takes what a
 # feature does.
 READ_OUTPUTS = 16
-READ_TASKS = 8
 # Part of the key of what is remembered: raised when the engine is another, so that it is measured again.
-ENGINE = "engine 3"
+ENGINE = "engine 4"
 # The paper's implementation allows for a preconditioner of this many components.
 PAPER_COMPONENTS = 1000
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds that work takes on a device, for predicting how long a run will take."""
+    """Seconds that work takes on a device: what a rehearsal of a run is too short to tell."""
 
-    value: float  # one kernel value, beside its product
-    feature: float  # one multiplication and addition of its product
+    feature: float  # one multiplication and addition in the product of a tile
     write: float  # one byte of fresh memory
     read: float  # one byte of kept values in a product with the weights of one output
+    read_two: float  # the same with two, a matrix product
     read_output: float  # what each further output adds to that, up to `READ_OUTPUTS`
+
+    def reading(self, outputs: int, element_size: int) -> float:
+        """One byte of kept values in a product with the weights of so many outputs."""
+        if outputs == 1:
+            return self.read
+        few, more = min(outputs, READ_OUTPUTS) - 2, max(0, outputs - READ_OUTPUTS)
+        return self.read_two + few * self.read_output + more * self.feature / element_size
 
 
 @dataclass(frozen=True)
@@ -242,12 +251,20 @@ def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     with small_operations(device):  # whole tiles go to whole cores: one of them tells of all
         for _ in range(PROBE_SWEEPS):
             rows = workers.count * saturating_rows(seconds_at, PROBE_SECONDS)
-        integer_gain = _integer_gain(device)
+        feature, integer_gain = _product_rates(device, dtype)
+    write, one, two, most = _memory_rates(device)
+    rates = Rates(
+        feature=feature / workers.count,
+        write=write,
+        read=one,
+        read_two=two,
+        read_output=max(0.0, most - two) / (READ_OUTPUTS - 2),
+    )
     return {
         "capacity": float(rows * PROBE_CENTRES * (PROBE_FEATURES + 1)),
         "full_rate_rows": rows,
         "integer_gain": integer_gain,
-        **asdict(_rates(device, dtype)),
+        **asdict(rates),
     }
 
 
@@ -291,45 +308,36 @@ def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[
     return seconds_at
 
 
-def _integer_gain(device: torch.device) -> float:
-    """How many times as fast torch._int_mm is as a float product, or 0 where it is missing or picky."""
+def _product_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Seconds of a multiplication and addition, and how many times as fast torch._int_mm is, 0 where it
+    is missing or picky."""
+    codes = torch.ones(PRODUCT_ROWS, PRODUCT_FEATURES, dtype=torch.int8, device=device)
+    floats = codes.to(dtype)
     try:
-        odd = torch.ones(33, 41, dtype=torch.int8, device=device)
-        if int(torch._int_mm(odd, odd.T).sum()) != 33 * 33 * 41:
-            return 0.0
+        odd = codes[:33, :41].contiguous()
+        exact = int(torch._int_mm(odd, odd.T).sum()) == 33 * 33 * 41
     except (RuntimeError, NotImplementedError):
-        return 0.0  # CUDA wants multiples of 8; others have none
-    codes = torch.ones(1024, 512, dtype=torch.int8, device=device)
-    floats = codes.float()
-
+        exact = False  # CUDA wants multiples of 8; others have none
     by_floats, by_bytes = math.inf, math.inf
-    for _ in range(INTEGER_PROBES):  # in turn, so that a slow moment does not decide between them
+    for _ in range(PRODUCT_PROBES):  # in turn, so that a slow moment does not decide between them
         by_floats = min(by_floats, _seconds(lambda: float((floats @ floats.T)[0, 0])))
-        by_bytes = min(by_bytes, _seconds(lambda: float(torch._int_mm(codes, codes.T)[0, 0])))
-    return by_floats / by_bytes
+        if exact:
+            by_bytes = min(by_bytes, _seconds(lambda: float(torch._int_mm(codes, codes.T)[0, 0])))
+    return by_floats / (PRODUCT_ROWS**2 * PRODUCT_FEATURES), by_floats / by_bytes
 
 
-def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    kernel = Gaussian(bandwidth=16.0)
-    generator = torch.Generator().manual_seed(0)
+def _memory_rates(device: torch.device) -> tuple[float, float, float, float]:
+    """Seconds a byte: of fresh memory, and of kept values read with 1, 2 and `READ_OUTPUTS` outputs."""
+    # As training keeps values: K[columns, panel].
+    shape = (RATE_BYTES // (4 * panel_rows(device)), panel_rows(device))
+    write = math.inf
+    for _ in range(FRESH_PROBES):
+        memory = torch.empty(shape, dtype=torch.float32, device=device)
+        write = min(write, _seconds(lambda: float(memory.fill_(1.0)[0, 0])))  # noqa: B023
+    workers, parts = workers_for(device), pieces(0, len(memory), READ_COLUMNS)
 
-    def seconds_a_value(d: int) -> float:
-        points = kernel.points(torch.randn(PROBE_CENTRES, d, generator=generator).to(device, dtype))
-        weights = points.x[:, :1].contiguous()
-        rows = points[:RATE_ROWS]
-        run = lambda: float(kernel_times(kernel, rows, points, weights)[0, 0])  # noqa: E731
-        return min(_seconds(run) for _ in range(3)) / (len(rows) * len(points))
-
-    few, many = 16, PROBE_FEATURES
-    short, long = seconds_a_value(few), seconds_a_value(many)
-    feature = max(0.0, (long - short) / (many - few))
-    side = int(math.sqrt(RATE_BYTES / 4))
-    memory = torch.empty(side, side, dtype=torch.float32, device=device)
-    write = _seconds(lambda: float(memory.fill_(1.0)[0, 0])) / RATE_BYTES
-    workers, parts = workers_for(device), pieces(0, side, side // READ_TASKS)
-
-    def seconds_a_byte(outputs: int) -> float:
-        weights = memory[:outputs].clone()
+    def seconds(outputs: int) -> float:
+        weights = torch.ones(outputs, len(memory), device=device)
 
         def read(i: int, worker: int) -> None:
             torch.mm(weights[:, parts[i]], memory[parts[i]])
@@ -340,9 +348,7 @@ def _rates(device: torch.device, dtype: torch.dtype) -> Rates:
 
         return min(_seconds(run) for _ in range(3)) / RATE_BYTES
 
-    one, several = seconds_a_byte(1), seconds_a_byte(READ_OUTPUTS)
-    read_output = max(0.0, several - one) / (READ_OUTPUTS - 1)
-    return Rates(max(0.0, short - few * feature), feature, write, one, read_output)
+    return write / RATE_BYTES, seconds(1), seconds(2), seconds(READ_OUTPUTS)
 
 
 def _seconds(run: Callable[[], object]) -> float:

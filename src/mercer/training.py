@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mercer.iteration import PanelDescent, Preconditioner, safe_weights
 from mercer.plan import Plan
-from mercer.products import HeldOutProducts, TrainingProducts, by_output
+from mercer.products import HeldOutProducts, Panel, PanelRows, TrainingProducts, by_output
 from mercer.stopping import EarlyStopping
 from mercer.workers import small_operations
 
@@ -211,32 +211,22 @@ class Training:
 
     def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
-        products, plan, y, n = self.products, self.plan, self.y, len(self.y)
+        products, n = self.products, len(self.y)
         n_batches = sum(len(panel.batches) for panel in products.panels)
         done = sum(len(panel.batches) for panel in products.panels[: self.panel])
-        total = y.new_full((), self.total)  # stays on the device
+        total = self.y.new_full((), self.total)  # stays on the device
         for index in range(self.panel, len(products.panels)):
             panel = products.panels[index]
             first_visit = self.triangular and self.number == 1
             seen = max(panel.stop, self.weighted) if first_visit else n
             rows = products.rows(index, self.alpha, seen)
-            if self.number == 1:
-                k_diag = products.kernel.diagonal(products.points[panel.rows])  # (R,)
-                safe = safe_weights(self.levelled, k_diag, rows.Z, plan.beta, plan.ridge)
-                self.safe[panel.rows] = safe
-            descent = PanelDescent(panel, rows, self.levelled, self.alpha, plan.ridge)
-            for batch in panel.batches:
-                weight = None if self.sample_weight is None else self.sample_weight[batch]
-                g = descent.residual(batch, y[batch], weight)  # (m, l)
-                batch_loss = g.square().mean()
-                descent.step(batch, g.mul_(self.safe[batch]), self.gamma)
-                total += batch_loss * (len(g) / n)
+            for batch, batch_loss in self.descend(panel, rows):
+                total += batch_loss * ((batch.stop - batch.start) / n)
                 loss = float(batch_loss)
                 if not loss <= DIVERGED_BATCH * self.nothing:
                     return None, True
                 done += 1
                 watcher.on_batch(self.number, done, n_batches, loss)
-            descent.finish()
             self.panel = index + 1
             self.total = float(total)
             self._look_at_held_out(index)
@@ -245,6 +235,22 @@ class Training:
             if ended is not None and self.panel < len(products.panels):
                 return ended, False
         return None, False
+
+    def descend(self, panel: Panel, rows: PanelRows) -> Iterator[tuple[slice, Tensor]]:
+        """Step through the batches of a panel; each with its loss before its step."""
+        plan = self.plan
+        if self.number == 1:
+            k_diag = self.products.kernel.diagonal(self.products.points[panel.rows])  # (R,)
+            safe = safe_weights(self.levelled, k_diag, rows.Z, plan.beta, plan.ridge)
+            self.safe[panel.rows] = safe
+        descent = PanelDescent(panel, rows, self.levelled, self.alpha, plan.ridge)
+        for batch in panel.batches:
+            weight = None if self.sample_weight is None else self.sample_weight[batch]
+            g = descent.residual(batch, self.y[batch], weight)  # (m, l)
+            loss = g.square().mean()
+            descent.step(batch, g.mul_(self.safe[batch]), self.gamma)
+            yield batch, loss
+        descent.finish()
 
     def _look_at_held_out(self, index: int) -> None:
         """In the first epoch, keep the weights with the lowest held-out loss along the way."""

@@ -1,0 +1,135 @@
+"""What a plan says about time must count what training does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import mercer
+from mercer import rehearsal
+from mercer.adaptive import Requests, adapt
+from mercer.kernels import Gaussian
+from mercer.products import HeldOutProducts, TrainingProducts
+from mercer.rehearsal import with_predicted_seconds
+from mercer.resource import Rates
+from mercer.training import Limits, Training, Validation, Watcher
+
+FREE = Rates(feature=0.0, write=0.0, read=0.0, read_two=0.0, read_output=0.0)
+VALUE = 1e-9
+
+
+class Clock:
+    """A time that passes by kernel values only."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._lock = threading.Lock()
+
+    def perf_counter(self) -> float:
+        return VALUE * self.values
+
+    def count(self, values: int) -> None:
+        with self._lock:
+            self.values += values
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock, block = Clock(), Gaussian.block
+
+    def counted(self, a, b, *args, **options):
+        clock.count(len(a) * len(b))
+        return block(self, a, b, *args, **options)
+
+    monkeypatch.setattr(Gaussian, "block", counted)
+    monkeypatch.setattr(rehearsal, "time", clock)
+    return clock
+
+
+class Ends(Watcher):
+    """Kernel values evaluated up to the end of each epoch."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.values = clock, [clock.values]
+
+    def on_epoch(self, epoch, training):
+        self.values.append(self.clock.values)
+
+
+@pytest.mark.parametrize(
+    ("n", "s", "memory"), [(9_000, 600, 0.0), (9_000, 600, 0.4), (9_000, 600, 1.0), (1_500, 1_500, 1.0)]
+)
+def test_the_values_predicted_are_those_that_training_evaluates(clock, rng, desk, n, s, memory):
+    kernel, n_held_out, requests = Gaussian(3.0), 300, Requests(s, 50, 100)
+    x = torch.from_numpy(rng.normal(size=(n + n_held_out, 5))).float()
+    points, held_out = kernel.points(x[:n]), kernel.points(x[n:])
+    y = x[:, :2].sin()
+    plan, levelled = adapt(kernel, points, 2, desk, requests=requests, n_held_out=n_held_out)
+    budget = memory * plan.kept_memory
+    plan = replace(plan, kept_memory=budget)
+    predicted = with_predicted_seconds(plan, FREE, kernel, points, levelled, y[:n], n_held_out)
+
+    held_out_products = HeldOutProducts(kernel, held_out, points, 2, budget)
+    products = TrainingProducts(
+        kernel, points, levelled.V, plan.batch_size, 2, budget - held_out_products.kept_bytes
+    )
+    validation = Validation(held_out_products, y[n:], lambda f: 0.0)
+    ends = Ends(clock)
+    Training(products, levelled, plan, y[:n], Limits(2, 0.0, 9, 0.0), validation).run(ends)
+    first, later = np.diff(ends.values) * VALUE
+    assert predicted.first_epoch_seconds == pytest.approx(first, rel=0.05)
+    assert predicted.later_epoch_seconds == pytest.approx(later, rel=0.25, abs=0.02 * first)
+
+
+def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
+    kernel = Gaussian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())
+    y = torch.ones(1_000, 3)
+    plan, levelled = adapt(kernel, points, 3, desk)
+    free = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
+    rates = replace(FREE, write=2e-9, read=7.0, read_two=1e-9, read_output=1e-10)
+    costly = with_predicted_seconds(plan, rates, kernel, points, levelled, y)
+    assert costly.first_epoch_seconds - free.first_epoch_seconds == pytest.approx(
+        rehearsal.FRESH_MEMORY_FACTOR * 2e-9 * plan.kept_memory
+    )
+    assert costly.later_epoch_seconds - free.later_epoch_seconds == pytest.approx(
+        2 * 1.1e-9 * plan.kept_memory
+    )
+
+
+def test_reading_is_counted_by_outputs():
+    rates = Rates(feature=4.0, write=0.0, read=10.0, read_two=20.0, read_output=2.0)
+    assert [rates.reading(l, 4) for l in (1, 2, 3, 16, 18)] == [10.0, 20.0, 22.0, 48.0, 50.0]
+
+
+def test_the_plan_of_an_estimator_is_that_of_its_fit(rng):
+    X = rng.normal(size=(2_500, 6))
+    y = np.sin(X[:, 0])
+    model = mercer.KernelRegressor("laplacian", bandwidth=3.0, ridge=0.0, random_state=3, max_epochs=2)
+    plan = model.plan(X, y)
+    with pytest.warns(mercer.estimators.ConvergenceWarning):
+        model.fit(X, y)
+    seconds = {"first_epoch_seconds": None, "later_epoch_seconds": None}
+    # How much memory is free is another number each time, and with it only what it allows.
+    memory = dict.fromkeys(("memory", "memory_batch_size"), 0)
+    assert plan.n == 2_250
+    assert replace(plan, **seconds, **memory) == replace(model.plan_, **seconds, **memory)
+    assert plan.first_epoch_seconds > 0
+    assert plan.later_epoch_seconds > 0
+
+
+def test_a_rehearsal_changes_nothing(rng, desk):
+    kernel = Gaussian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(900, 5))).float())
+    y = torch.from_numpy(rng.normal(size=(900, 2))).float()
+    plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(300, 20, 64))
+    before = [tensor.clone() for tensor in (points.rows, y, levelled.V, levelled.D)]
+    found = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
+    assert replace(found, first_epoch_seconds=None, later_epoch_seconds=None) == plan
+    for old, new in zip(before, (points.rows, y, levelled.V, levelled.D), strict=True):
+        torch.testing.assert_close(new, old, rtol=0, atol=0)
