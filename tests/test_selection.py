@@ -84,3 +84,27 @@ def test_noise_is_not_fitted(rng):
     noisy = np.where(flipped, -y, y)
     model = KernelClassifier(random_state=0).fit(X[:1500], noisy[:1500])
     assert model.score(X[1500:], y[1500:]) > 0.9
+
+
+def test_a_setting_that_few_noisy_points_cannot_tell_from_the_best_goes_on(rng):
+    """In the race every kernel and scale that may be the best is compared on all points."""
+    X = rng.normal(size=(1500, 4))
+    y = X[:, :1] + 4 * rng.normal(size=(1500, 1))
+    noisy = select({False: torch.from_numpy(X)}, torch.from_numpy(y), makers("gaussian", "laplacian"))
+    assert {c.kernel for c in noisy.candidates if c.n_points == 1500} == {"gaussian", "laplacian"}
+    smooth = np.sin(2 * X[:, :1])
+    clear = select(
+        {False: torch.from_numpy(X)}, torch.from_numpy(smooth), makers("gaussian", "laplacian")
+    )
+    assert {c.kernel for c in clear.candidates if c.n_points == 1500} == {"gaussian"}
+
+
+def test_a_selection_reads_as_a_short_table(rng):
+    X = rng.normal(size=(700, 3)) * [1, 1, 100]
+    chosen = KernelRegressor(random_state=0).fit(X, np.sin(X[:, 0])).selection_
+    lines = str(chosen).splitlines()
+    assert len(lines) == 2 + 4  # two kernels, features as given and standardised
+    assert sum(line.endswith("chosen") for line in lines) == 1
+    assert lines[2].endswith("chosen")
+    assert f"{len(chosen.candidates)} tried" in repr(chosen)
+    assert len(repr(chosen)) < 300

@@ -21,8 +21,9 @@ from mercer.preparation import Preparation, fit_preparation, projected
 from mercer.products import HeldOutProducts, TrainingProducts
 from mercer.rehearsal import with_predicted_seconds
 from mercer.resource import Resource, affordable_points, measure_resource, with_memory
-from mercer.selection import CANDIDATES, FINE_POINTS, Selection, select
+from mercer.selection import CANDIDATES, FINE_POINTS, MATRICES, Selection, select
 from mercer.training import Limits, Training, Validation
+from mercer.workers import workers_for
 
 Array = NDArray[Any]
 KernelLike = str | Kernel | Callable[[Tensor, Tensor], Tensor]
@@ -195,9 +196,10 @@ def _choose(
     needs_search = settings.ridge is None or chooses_kernel
     selection = None
     if needs_search:
-        # A dozen matrices of float64 over the sample may be alive at once, and some copies of it.
+        # Each worker holds so many matrices of float64 over the sample, and some copies of it.
         usable = resource.memory - resource.reserved
-        affordable = affordable_points(usable, 12, 4 * plain.width, 8)
+        workers = workers_for(torch.device("cpu")).count
+        affordable = affordable_points(usable, MATRICES * workers, 4 * plain.width * workers, 8)
         sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
         names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)
