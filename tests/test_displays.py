@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mercer import KernelClassifier, KernelRegressor
 from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
@@ -66,6 +66,28 @@ def test_ring_is_at_the_lowest_held_out_loss():
     display = LearningCurveDisplay(history([0.5, 0.2, 0.1, 0.05], [0.4, 0.25, 0.125, 0.25])).plot()
     assert lines(display)["kept"] == (3, 0.125)
     assert labels(display)[-1] == "kept: epoch 3\nscore 0.8750"
+
+
+def test_ring_is_where_the_weights_kept_were_reached(rng, desk):
+    """Noise without a ridge is overfitted before the first epoch ends."""
+    X = rng.normal(size=(12_000, 3))
+    y = np.sin(X[:, 0]) + 3 * rng.normal(size=len(X))
+    model = KernelRegressor(
+        "laplacian",
+        bandwidth=1.0,
+        ridge=0.0,
+        n_components=50,
+        max_epochs=2,
+        random_state=0,
+        resource=desk,
+    )
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert 0 < model.best_epoch_ < 1
+    assert model.best_loss_ < min(model.history_.column("validation_loss"))
+    display = LearningCurveDisplay.from_estimator(model)
+    assert lines(display)["kept"] == (model.best_epoch_, model.best_loss_)
+    assert labels(display)[-1] == f"kept: after {model.best_epoch_:.2g} epochs"
 
 
 def test_ring_names_the_score_of_the_estimator(model, desk):

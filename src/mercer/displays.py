@@ -52,12 +52,22 @@ class LearningCurveDisplay:
     Parameters
     ----------
     history : History
+    best : (float, float) or None
+        Epochs after which the weights kept were reached, and their held-out loss; None for those of the
+        epoch with the lowest.
     score_name : str, default="score"
         What the held-out score is called in the legend.
     """
 
-    def __init__(self, history: History, *, score_name: str = "score") -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        best: tuple[float, float] | None = None,
+        score_name: str = "score",
+    ) -> None:
         self.history = history
+        self.best = best
         self.score_name = score_name
 
     @classmethod
@@ -65,7 +75,9 @@ class LearningCurveDisplay:
         """Draw the history of a fitted estimator."""
         check_is_fitted(estimator, "history_")
         score_name = "accuracy" if is_classifier(estimator) else "R²"
-        return cls(estimator.history_, score_name=score_name).plot(ax)
+        kept = (estimator.best_epoch_, estimator.best_loss_)
+        best = None if None in kept else kept
+        return cls(estimator.history_, best=best, score_name=score_name).plot(ax)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw on `ax` or a new figure; `kwargs` go to both lines."""
@@ -80,11 +92,12 @@ class LearningCurveDisplay:
             ax.plot(
                 epochs, held_out, **{"color": VERMILION, "marker": ".", "label": "held out", **kwargs}
             )
-            best = np.nanargmin(held_out)
-            label = f"kept: epoch {epochs[best]:.0f}"
-            if np.isfinite(scores[best]):
-                label += f"\n{self.score_name} {scores[best]:.4f}"
-            ax.plot(epochs[best], held_out[best], "o", ms=11, mfc="none", mec="black", label=label)
+            lowest = np.nanargmin(held_out)
+            epoch, loss = self.best or (epochs[lowest], held_out[lowest])
+            label = f"kept: epoch {epoch:.0f}" if epoch >= 1 else f"kept: after {epoch:.2g} epochs"
+            if epoch == epochs[lowest] and np.isfinite(scores[lowest]):
+                label += f"\n{self.score_name} {scores[lowest]:.4f}"
+            ax.plot(epoch, loss, "o", ms=11, mfc="none", mec="black", label=label)
         scale = "log" if np.nanmax([train, held_out]) > 0 else "linear"  # constant targets have no loss
         ax.set(xlabel="Epoch", ylabel="Mean squared error", yscale=scale)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

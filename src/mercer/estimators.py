@@ -253,6 +253,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.converged_ = outcome.converged
         self.stop_reason_ = outcome.reason
         self.n_iter_ = len(outcome.history)
+        self.best_epoch_, self.best_loss_ = outcome.best_epoch, outcome.best_loss
         self.kernel_ = problem.kernel
         self.bandwidth_ = getattr(problem.kernel, "bandwidth", None)
         self.ridge_ = problem.ridge
@@ -404,6 +405,8 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         "converged_",
         "stop_reason_",
         "n_iter_",
+        "best_epoch_",
+        "best_loss_",
         "bandwidth_",
         "ridge_",
         "n_features_in_",
@@ -418,7 +421,7 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.history_ = History(tuple(Epoch(**epoch) for epoch in data["history"]))
         self.selection_ = Selection.from_dict(data["selection"])
         for name in self._saved_attributes:
-            setattr(self, name, data["fitted"][name])
+            setattr(self, name, data["fitted"].get(name))  # older files have fewer
         if data["feature_names"] is not None:
             self.feature_names_in_ = np.array(data["feature_names"], dtype=object)
         if data["classes"] is not None:
@@ -505,6 +508,10 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
         alpha, in the order of the rows given to `fit`; zero on held-out rows.
     n_iter_ : int
         Epochs done.
+    best_epoch_ : float
+        Epochs after which the weights kept were reached; a part of one within the first.
+    best_loss_ : float or None
+        Their held-out loss, where a part was held out.
     converged_ : bool
     stop_reason_ : str
     kernel_, bandwidth_, ridge_

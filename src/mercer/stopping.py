@@ -36,7 +36,7 @@ class EarlyStopping:
         else:
             self._waited += 1
         stop = self._waited >= self.patience
-        reason = f"held-out loss has not improved for {self._waited} epochs" if stop else ""
+        reason = f"held-out loss has not improved for {in_epochs(self._waited)}" if stop else ""
         return Verdict(best, stop, reason)
 
     def state(self) -> dict[str, float]:
@@ -45,3 +45,12 @@ class EarlyStopping:
     def restore(self, state: dict[str, float]) -> None:
         self.best_loss, self._reference = state["best_loss"], state["reference"]
         self._waited = int(state["waited"])
+
+
+def in_epochs(count: int) -> str:
+    """A number of epochs in words.
+
+    >>> in_epochs(1), in_epochs(2)
+    ('1 epoch', '2 epochs')
+    """
+    return f"{count} epoch" if count == 1 else f"{count} epochs"

@@ -21,7 +21,7 @@ from torch import Tensor
 from mercer.iteration import PanelDescent, Preconditioner, safe_weights
 from mercer.plan import Plan
 from mercer.products import HeldOutProducts, Panel, PanelRows, TrainingProducts, by_output
-from mercer.stopping import EarlyStopping
+from mercer.stopping import EarlyStopping, in_epochs
 from mercer.workers import small_operations
 
 # A batch's loss this many times that of predicting nothing is divergence: unseen points can be
@@ -99,6 +99,8 @@ class Outcome:
     converged: bool
     reason: str
     validation_predictions: Tensor | None  # of the weights kept
+    best_epoch: float = 0.0  # epochs after which the weights kept were reached, perhaps part of one
+    best_loss: float | None = None  # their held-out loss
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ class Training:
         self.started = self.alpha.clone()  # where this one did
         self.best: Tensor | None = None  # of the lowest held-out loss
         self.best_predictions: Tensor | None = None
+        self.best_epoch = 0.0  # when they were reached
         self.best_train_loss = math.inf
         self.epochs: list[Epoch] = []
         self.halvings = 0  # in this epoch
@@ -184,7 +187,7 @@ class Training:
 
     def _run(self, watcher: Watcher) -> Outcome:
         limits = self.limits
-        converged, reason = False, f"all {limits.max_epochs} epochs are done"
+        converged, reason = False, f"the limit of {in_epochs(limits.max_epochs)} is reached"
         self._clock = time.perf_counter() - self.seconds
         while self.number <= limits.max_epochs:
             ended, diverged = self._epoch(watcher)
@@ -206,8 +209,13 @@ class Training:
             if ended is not None:
                 reason = ended
                 break
-        kept = self.alpha if self.best is None else self.best
-        return Outcome(kept, History(tuple(self.epochs)), converged, reason, self.best_predictions)
+        history = History(tuple(self.epochs))
+        if self.best is None:
+            return Outcome(self.alpha, history, converged, reason, None, float(len(history)))
+        best_loss = self.stopping.best_loss
+        return Outcome(
+            self.best, history, converged, reason, self.best_predictions, self.best_epoch, best_loss
+        )
 
     def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
@@ -266,7 +274,11 @@ class Training:
         loss = float((predictions - self.validation.y).square().mean())
         if loss < self.stopping.best_loss:
             self.stopping.best_loss = loss
-            self.best, self.best_predictions = self.alpha.clone(), predictions
+            self._keep(predictions, (index + 1) / len(self.products.panels))
+
+    def _keep(self, predictions: Tensor, epoch: float) -> None:
+        """The weights as they are have the lowest held-out loss so far."""
+        self.best, self.best_predictions, self.best_epoch = self.alpha.clone(), predictions, epoch
 
     @property
     def _incremental(self) -> bool:
@@ -320,7 +332,7 @@ class Training:
             verdict = self.stopping.update(val_loss)
             reason = verdict.reason
             if verdict.best:
-                self.best, self.best_predictions = self.alpha.clone(), predictions
+                self._keep(predictions, float(self.number))
         now = time.perf_counter()
         eta = self.gamma * self.plan.batch_size / 2
         seconds = now - self._clock
@@ -343,7 +355,16 @@ class Training:
 
     # What a run that is interrupted needs in order to go on as if it had not been.
     _TENSORS = ("alpha", "safe", "good", "started", "best", "best_predictions", "settled")
-    _NUMBERS = ("gamma", "best_train_loss", "halvings", "number", "panel", "total", "seconds")
+    _NUMBERS = (
+        "gamma",
+        "best_epoch",
+        "best_train_loss",
+        "halvings",
+        "number",
+        "panel",
+        "total",
+        "seconds",
+    )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain data that `restore` takes; to be taken between panels."""
