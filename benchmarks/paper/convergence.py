@@ -39,7 +39,7 @@ from mercer.baselines import OriginalPreconditioner
 from mercer.iteration import PanelDescent, Preconditioner, safe_weights
 from mercer.kernels import Kernel, Points
 from mercer.plan import Plan
-from mercer.products import TrainingProducts, batches, by_output
+from mercer.products import TrainingProducts, batches, by_output, kernel_times
 from mercer.resource import measure_resource
 from mercer.training import Limits, train
 from mercer.workers import small_operations
@@ -267,14 +267,42 @@ class Timer:
                     break
         self.best = min(self.best, (time.perf_counter() - start) / done)
 
-    def _iterate(self, index: int) -> None:
+    def _iterate(self, index: int, gamma: float = 0.0) -> None:
+        """With a step of 0 weights stay: only time is wanted."""
         panel, given = self.products.panels[index], self.of.problem
         rows = self.products.rows(index, self.alpha, given.n)
         descent = PanelDescent(panel, rows, self.of.preconditioner, self.alpha, 0.0)
         for batch in panel.batches:
             g = descent.residual(batch, given.y[batch])  # (m, l)
-            descent.step(batch, g.mul_(self.of.W[batch]), 0.0)  # weights stay: only time is wanted
+            descent.step(batch, g.mul_(self.of.W[batch]), gamma)
         descent.finish()
+
+    def train(self, level: float, most_epochs: int) -> dict[str, float] | None:
+        """Iterate in earnest, batches in one fixed order, for as many epochs as counting says it takes.
+
+        Seconds of all of it beside iterations times the seconds of one, and the train error reached.
+        """
+        of, n_batches = self.of, len(self.products.panels)
+        counted = count(of, self.m, level, most_epochs, fixed=True).epochs_to(level)
+        if counted is None:
+            return None
+        epochs = math.ceil(counted)
+        self.alpha.zero_()
+        start = time.perf_counter()
+        with small_operations(CPU):
+            for _ in range(epochs):
+                for index in range(n_batches):
+                    self._iterate(index, of.gamma(self.m))
+        seconds = time.perf_counter() - start
+        given = of.problem
+        residual = kernel_times(given.kernel, given.points, given.points, self.alpha) - given.y
+        return {
+            "m": self.m,
+            "epochs": epochs,
+            "seconds": seconds,
+            "counted_seconds": epochs * n_batches * self.best,
+            "error": float(residual.square().mean()),
+        }
 
 
 def time_iterations(timers: Sequence[Timer], rounds: int) -> None:

@@ -1,9 +1,9 @@
 """Interactive training: the paper's table of seconds until LibSVM's accuracy is passed.
 
 TIMIT (1e5), SVHN (7e4), MNIST (6e4) and CIFAR-10 (5e4): LibSVM trains first; Mercer, with the same
-kernel and bandwidth, trains until its test accuracy is at least LibSVM's.  At less than full size there
-are fewer rows, and only MNIST also runs whole, towards the error that the authors published for
-ThunderSVM.
+kernel and bandwidth, trains until its test accuracy is at least LibSVM's.  Where LibSVM would take hours
+another solver of the same problem stands for it.  At less than full size there are fewer rows, and MNIST
+and CIFAR-10 also run whole, towards the error that the authors published for ThunderSVM.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.paper.axes import name_of, plain_log
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
+    INTELEX,
+    LIBSVM,
     THUNDER,
     Measured,
     bandwidth_for,
@@ -34,7 +36,6 @@ from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import Callback, KernelClassifier
 from mercer.callbacks import Run
 
-LIBSVM = "LibSVM (scikit-learn)"
 MERCER, MERCER_RIDGE = "Mercer, no ridge (the paper's)", "Mercer, its own ridge"
 # Rows and seconds of the paper's table, on one GTX Titan Xp.
 PAPER = {
@@ -43,35 +44,45 @@ PAPER = {
     "mnist": (60_000, 6.0),
     "cifar10": (50_000, 8.0),
 }
-# Errors of ThunderSVM in the authors' repository; the penalty and bandwidths are not given there.
-THUNDER_PUBLISHED = {"mnist": 0.0148, "svhn": 0.1933, "cifar10": 0.5367}
+# Errors of ThunderSVM in the authors' repository; the penalty and bandwidths are not given there.  That
+# for SVHN, 19.33 %, is of other crops of its images.
+THUNDER_PUBLISHED = {"mnist": 0.0148, "cifar10": 0.5367}
 # Seconds that round to the same power of ten count as of the same order.
 SAME_ORDER = math.sqrt(10)
 MOST_EPOCHS = 20
+# Beyond, support vector machines would take hours on random numbers.
+MOST_STAND_IN_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Scale:
     rows: dict[str, int]
     test_rows: int | None
-    slow_on: tuple[
-        str, ...
-    ]  # sets on which ThunderSVM runs: half a minute for 4,000 digits on two cores
+    # Sets on which LibSVM runs, and ThunderSVM: half a minute for 4,000 digits on two cores.
+    libsvm_on: tuple[str, ...]
+    thunder_on: tuple[str, ...]
     whole: tuple[str, ...]  # sets that also run at the paper's n, towards a published error
     rounds: int
 
 
+SETS = tuple(PAPER)
 SCALES: dict[Size, Scale] = {
-    "smoke": Scale({"mnist": 500, "timit": 600}, 300, ("mnist",), (), 1),
-    # LibSVM takes seconds on these and an hour on the whole of the larger sets.
+    "smoke": Scale({"mnist": 500, "timit": 600}, 300, ("mnist",), ("mnist",), (), 1),
+    # LibSVM takes seconds on these and hours on the whole of all but MNIST.
     "quick": Scale(
-        {"timit": 2_000, "svhn": 3_000, "mnist": 4_000, "cifar10": 3_000}, 2_000, (), ("mnist",), 2
+        {"timit": 2_000, "svhn": 3_000, "mnist": 4_000, "cifar10": 3_000},
+        2_000,
+        SETS,
+        (),
+        ("mnist", "cifar10"),
+        2,
     ),
     "full": Scale(
         {name: n for name, (n, _) in PAPER.items()},
         None,
-        ("mnist", "svhn", "cifar10"),
-        ("mnist", "svhn", "cifar10"),
+        ("mnist",),
+        ("mnist",),
+        ("mnist", "cifar10"),
         1,
     ),
 }
@@ -119,11 +130,17 @@ def until(method: str, data: Set, bandwidth: float, ridge: Any, error: float) ->
 
 
 def compared(data: Set, bandwidth: float, scale: Scale) -> dict[str, Measured]:
-    """Each SVM, and Mercer until it is as accurate as LibSVM."""
+    """Each SVM, the first of which sets the accuracy, and Mercer until it is as accurate."""
+    if data.stand_in and len(data.X) > MOST_STAND_IN_ROWS:
+        # An accuracy on random labels is no target: one epoch, for its seconds.
+        return {MERCER: until(MERCER, data, bandwidth, 0.0, 1.0)}
     svms = svm_peers(bandwidth)
-    if data.name not in scale.slow_on:
+    if data.name not in scale.thunder_on:
         svms.pop(THUNDER, None)
-    target = fitted(LIBSVM, svms.pop(LIBSVM), data)
+    if data.name not in scale.libsvm_on and INTELEX in svms:
+        svms.pop(LIBSVM)
+    first = next(iter(svms))
+    target = fitted(first, svms.pop(first), data)
     runs: dict[str, Callable[[], Measured]] = {
         name: lambda name=name, make=make: fitted(name, make, data)  # type: ignore[misc]
         for name, make in svms.items()
@@ -132,7 +149,7 @@ def compared(data: Set, bandwidth: float, scale: Scale) -> dict[str, Measured]:
         runs[name] = lambda name=name, ridge=ridge: until(  # type: ignore[misc]
             name, data, bandwidth, ridge, target.error
         )
-    return {LIBSVM: target, **in_turn(runs, scale.rounds)}
+    return {first: target, **in_turn(runs, scale.rounds)}
 
 
 def run(data: Data, size: Size) -> Result:
@@ -166,16 +183,17 @@ def run(data: Data, size: Size) -> Result:
     columns = ("set", "method", "bandwidth", "test error, %", "seconds", "")
     tables = [Table("Until LibSVM's accuracy is passed", columns, tuple(rows)), _published(whole)]
     text = (
-        "LibSVM trains first; Mercer trains with the same Gaussian until its test error is no larger. "
+        "LibSVM trains first, or where it would take hours Intel's solver of the same problem; Mercer "
+        "trains with the same Gaussian until its test error is no larger. "
         "It looks at the test rows after each epoch, and looking is not counted. Bandwidths are the "
         "authors' for MNIST and otherwise found by leave-one-out. TIMIT is a stand-in made of random "
         "numbers, with the median distance for its bandwidth, unless the licensed data is at hand: its "
-        "errors mean nothing, its seconds do. SVHN is re-cropped from the full images where it comes "
-        "from the data directory. "
+        "errors mean nothing, its seconds do, at full size those of one epoch. SVHN is re-cropped from "
+        "the full images where it comes from the data directory. "
     )
-    spared = [name for name in scale.rows if name not in scale.slow_on]
+    spared = [name for name in scale.rows if name not in scale.thunder_on]
     if spared:
-        text += f"For its time, ThunderSVM runs on {', '.join(spared)} only with --full. "
+        text += f"For its time, ThunderSVM does not run on {', '.join(spared)} at this size. "
     text += missing()
     claims = (_faster(found), *_seconds(found, whole, scale))
     return Result("interactive", "Interactive training", text.strip(), claims, tuple(tables), curves)
@@ -210,27 +228,32 @@ def _published(whole: dict[str, Measured]) -> Table:
 
 
 def _faster(found: dict[str, dict[str, Measured]]) -> Claim:
-    """Against LibSVM and against the fastest SVM, where LibSVM's accuracy was passed."""
-    over_libsvm, over_all, told = 0, 0, []
+    """Against the SVM whose accuracy was to be passed and against the fastest SVM."""
+    n_sets, over_first, over_all, told = 0, 0, 0, []
     for name, measured in found.items():
         ours = measured[MERCER]
         svms = [m for key, m in measured.items() if key not in (MERCER, MERCER_RIDGE)]
-        fastest = min(svms, key=lambda m: m.seconds)
-        over_libsvm += _reached(ours) and ours.seconds < measured[LIBSVM].seconds
+        if not svms:
+            continue
+        n_sets += 1
+        first, fastest = svms[0], min(svms, key=lambda m: m.seconds)
+        over_first += _reached(ours) and ours.seconds < first.seconds
         over_all += _reached(ours) and ours.seconds < fastest.seconds
         told.append(
-            f"{name}: {ours.seconds:.1f} s ({ours.note}), LibSVM {measured[LIBSVM].seconds:.1f} s, "
-            f"fastest SVM ({fastest.method}) {fastest.seconds:.1f} s"
+            f"{name}: {ours.seconds:.1f} s ({ours.note}), {first.method} {first.seconds:.1f} s"
+            + f", fastest SVM ({fastest.method}) {fastest.seconds:.1f} s" * (fastest is not first)
         )
-    n_sets = len(found)
-    why = f"before LibSVM on {over_libsvm} of {n_sets} sets, before the fastest SVM here on {over_all}"
+    why = (
+        f"before the SVM that set the accuracy on {over_first} of {n_sets} sets, before the fastest SVM "
+        f"here on {over_all}"
+    )
     return Claim(
         "Test accuracy passes LibSVM's, with the same kernel and bandwidth, in a small part of the time "
         "that SVM solvers need.",
         "interactive training table",
         "TIMIT 15 s, SVHN 13 s, MNIST 6 s, CIFAR-10 8 s, one GTX Titan Xp; the solvers' not quoted",
         "; ".join(told),
-        judge(over_all == n_sets, over_libsvm > 0, why),
+        judge(over_all == n_sets, over_first > 0, why),
     )
 
 

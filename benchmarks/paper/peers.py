@@ -46,6 +46,7 @@ OPTIONAL = {
     "LightGBM": "lightgbm",
     "XGBoost": "xgboost",
 }
+LIBSVM, INTELEX = "LibSVM (scikit-learn)", "scikit-learn-intelex SVM"
 THUNDER = "ThunderSVM (CPU)"
 SLOW = (THUNDER, "LightGBM", "XGBoost")  # on hundreds of features
 # The authors' repository trains MNIST with this one.
@@ -108,12 +109,10 @@ def chosen_bandwidth(model: KernelClassifier) -> float:
 def svm_peers(bandwidth: float) -> dict[str, Maker]:
     """Exact support vector machines with the Gaussian kernel exp(-||x - z||² / 2 bandwidth²)."""
     gamma = 1 / (2 * bandwidth**2)
-    found: dict[str, Maker] = {
-        "LibSVM (scikit-learn)": lambda: SVC(C=SVM_PENALTY, gamma=gamma, cache_size=SVM_CACHE)
-    }
+    found: dict[str, Maker] = {LIBSVM: lambda: SVC(C=SVM_PENALTY, gamma=gamma, cache_size=SVM_CACHE)}
     intelex, thunder = optional(OPTIONAL["scikit-learn-intelex"]), optional(OPTIONAL["ThunderSVM"])
     if intelex is not None:
-        found["scikit-learn-intelex SVM"] = lambda: intelex.SVC(C=SVM_PENALTY, gamma=gamma)
+        found[INTELEX] = lambda: intelex.SVC(C=SVM_PENALTY, gamma=gamma)
     if thunder is not None:
         found[THUNDER] = lambda: thunder.SVC(C=SVM_PENALTY, gamma=gamma)
     return found
