@@ -133,3 +133,13 @@ def test_a_rehearsal_changes_nothing(rng, desk):
     assert replace(found, first_epoch_seconds=None, later_epoch_seconds=None) == plan
     for old, new in zip(before, (points.rows, y, levelled.V, levelled.D), strict=True):
         torch.testing.assert_close(new, old, rtol=0, atol=0)
+
+
+def test_a_single_epoch_keeps_nothing(rng):
+    X = rng.normal(size=(300, 4))
+    once, twice = (
+        mercer.KernelRegressor("laplacian", bandwidth=2.0, ridge=0.0, max_epochs=count).plan(X, X[:, 0])
+        for count in (1, 2)
+    )
+    assert once.kept_memory == 0 < twice.kept_memory
+    assert once.peak_memory < twice.peak_memory

@@ -125,6 +125,15 @@ def test_address_space_limit_is_respected():
     assert 0 < float(out.stdout) < 6 * GIB
 
 
+def test_a_processor_is_known_by_its_name(tmp_path):
+    known = tmp_path / "cpuinfo"
+    known.write_text("processor : 0\nmodel name\t: Swift 3000 @ 2 GHz: fast\nmodel name\t: other\n")
+    assert resource._processor_name(known) == "Swift 3000 @ 2 GHz: fast"
+    known.write_text("processor : 0\nBogoMIPS : 50\n")
+    assert resource._processor_name(known).endswith("CPU")
+    assert resource._processor_name(tmp_path / "absent").endswith("CPU")
+
+
 def test_device_auto_and_cpu_are_found():
     assert find_device("cpu") == torch.device("cpu")
     assert find_device("auto").type in ("cpu", "cuda", "mps")

@@ -32,6 +32,7 @@ from benchmarks.paper.results import Result, Size
 PARTS = (
     "costs",
     "comparison",
+    "deformed",
     "interactive",
     "parameters",
     "batch_size",

@@ -2,12 +2,11 @@
 
 Mercer beside plain SGD and the original EigenPro on the same engine, support vector machines, Nyström
 ridge and gradient boosting, on the sets that are at hand; those that are not run as stand-ins of their
-shape, for their seconds only.  MNIST with deformed digits goes towards the paper's 0.72 %.
+shape, for their seconds only.  MNIST with deformed digits is `deformed.py`.
 """
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.paper.axes import plain_log
 from benchmarks.paper.data import Data, Set
-from benchmarks.paper.digits import deformed
 from benchmarks.paper.peers import (
-    BANDWIDTHS,
     ORIGINAL,
     SGD,
     SLOW,
@@ -28,7 +25,6 @@ from benchmarks.paper.peers import (
     bandwidth_for,
     baseline,
     boosting_peers,
-    error_of,
     fitted,
     in_turn,
     median_distance,
@@ -44,7 +40,6 @@ from mercer import KernelClassifier
 MERCER, MERCER_SAME = "Mercer, nothing set", "Mercer, the SVM's kernel, no ridge"
 NYSTROM = "Nyström ridge (Falkon's model)"
 # Published: the paper's abstract and table, as far as they could be read; hardware, one GTX Titan Xp.
-PUBLISHED_DEFORMED = 0.0072
 PUBLISHED_IMAGENET_HOURS = 1.0
 IMAGENET = "imagenet"
 
@@ -73,7 +68,6 @@ class Scale:
     test_rows: int | None
     centres: int  # of Nyström ridge
     stand_ins: dict[str, int]
-    digits: tuple[int, int]  # real ones, and in all with deformed ones
     slow_on: tuple[str, ...]  # sets on which peers run that take ten times as long as others
     baseline_seconds: float  # that SGD and the original EigenPro may take on a set
     rounds: int
@@ -85,7 +79,6 @@ SCALES: dict[Size, Scale] = {
         500,
         200,
         {"timit": 600, "imagenet": 400, "susy": 800},
-        (600, 1_200),
         ("mnist",),
         1.0,
         1,
@@ -95,7 +88,6 @@ SCALES: dict[Size, Scale] = {
         3_000,
         2_000,
         {"timit": 5_000, "imagenet": 2_500, "susy": 20_000},
-        (5_000, 20_000),
         ("covtype",),
         5.0,
         2,
@@ -107,7 +99,6 @@ SCALES: dict[Size, Scale] = {
         None,
         10_000,
         {"timit": 200_000, "imagenet": 100_000, "susy": 600_000},
-        (60_000, 1_000_000),
         ("mnist", "covtype"),
         1_800.0,
         2,
@@ -154,23 +145,6 @@ def epoch_row(data: Data, name: str, n: int) -> EpochRow:
     return label, len(part.X), round(seconds, 3), paper_n, round(hours, 2)
 
 
-def deformed_errors(data: Data, scale: Scale) -> tuple[int, float, int, float, float]:
-    """Rows and error of the real digits alone and with deformed ones, and the seconds of the latter."""
-    real, total = scale.digits
-    digits = data.load("mnist", real)
-
-    def trained(X: Any, y: Any) -> tuple[float, float]:
-        start = time.perf_counter()
-        model = KernelClassifier("gaussian", bandwidth=BANDWIDTHS["mnist"], ridge=0.0, random_state=0)
-        model.fit(X, y)
-        seconds = time.perf_counter() - start
-        return error_of(model.predict(digits.X_test), digits.y_test), seconds
-
-    plain, _ = trained(digits.X, digits.y)
-    more, seconds = trained(*deformed(digits.X, digits.y, total))
-    return real, plain, total, more, seconds
-
-
 def run(data: Data, size: Size) -> Result:
     scale = SCALES[size]
     tables, curves, found = [], {}, {}
@@ -193,14 +167,8 @@ def run(data: Data, size: Size) -> Result:
             )
             tables.append(Table(title, ("method", "test error, %", "seconds of training", ""), rows))
             curves[title] = [[m.method, m.seconds, m.error] for m in measured.values()]
-        real, plain, total, more, seconds = deformed_errors(data, scale)
         epochs = {name: epoch_row(data, name, n) for name, n in scale.stand_ins.items()}
     tables += [
-        Table(
-            "MNIST with deformed digits (Mercer, Gaussian of bandwidth 5)",
-            ("real digits", "rows in all", "error of the real alone, %", "of all, %", "seconds of all"),
-            ((real, total, round(100 * plain, 2), round(100 * more, 2), round(seconds, 1)),),
-        ),
         Table(
             "One epoch, Laplacian kernel; hours at the paper's n are extrapolated by the square law",
             ("set", "rows here", "seconds here", "the paper's rows", "hours at the paper's"),
@@ -211,7 +179,6 @@ def run(data: Data, size: Size) -> Result:
     claims = (
         _accuracy_claim(found),
         _solver_claim(found),
-        _deformed_claim(real, plain, total, more),
         _imagenet_claim(epochs[IMAGENET]),
     )
     text = (
@@ -276,17 +243,6 @@ def _solver_claim(found: Found) -> Claim:
         "not quoted; one GTX Titan Xp",
         "; ".join(told),
         judge(wins == len(found), wins > 0, f"so on {wins} of {len(found)} sets, at no worse an error"),
-    )
-
-
-def _deformed_claim(real: int, plain: float, total: int, more: float) -> Claim:
-    why = f"{more:.2%} from {real:,} digits deformed to {total:,} rows, {plain:.2%} without"
-    return Claim(
-        "MNIST with deformed digits, 10^6 points, reaches a test error of 0.72 %.",
-        "comparison table",
-        "0.72 % with 10^6 points; one GTX Titan Xp",
-        why,
-        judge(more <= PUBLISHED_DEFORMED, more < plain, why),
     )
 
 

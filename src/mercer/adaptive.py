@@ -195,8 +195,12 @@ def adapt(
     requests: Requests = Requests(),
     n_held_out: int = 0,
     data_on_disk: bool = False,
+    keeps: bool = True,
 ) -> tuple[Plan, LevelledKernel]:
-    """Choose s, q, m and eta for training points in random order; the first s are the subsample."""
+    """Choose s, q, m and eta for training points in random order; the first s are the subsample.
+
+    `keeps` says whether kernel values may be kept: a single epoch has no use for them.
+    """
     n, d = points.x.shape
     features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
     work = features + n_outputs + ELEMENTWISE_FEATURES
@@ -255,7 +259,7 @@ def adapt(
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - data)
     # Beside the values of the first epoch, Z and all of K for the held-out points.
     values = first_epoch_values(n, s, panel_rows(points.x.device))
-    kept = min(spare, size * (values + n * (q + n_held_out)))
+    kept = min(spare, size * (values + n * (q + n_held_out))) if keeps else 0.0
     plan = Plan(
         n=n,
         d=d,

@@ -115,6 +115,7 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
         requests,
         n_held_out,
         data_on_disk=points.rows.nbytes > most,
+        keeps=settings.limits.max_epochs > 1,
     )
     if resource.rates is not None:
         plan = with_predicted_seconds(plan, resource.rates, kernel, points, levelled, y, n_held_out)

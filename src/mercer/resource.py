@@ -362,7 +362,17 @@ def _device_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
         return f"Apple GPU ({platform.machine()})"
-    return f"{platform.processor() or platform.machine()} CPU, {os.cpu_count()} cores"
+    return f"{_processor_name()}, {os.cpu_count()} cores"
+
+
+def _processor_name(file: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's own name on Linux, where Python knows only its architecture."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, named), f"{platform.processor() or platform.machine()} CPU")
 
 
 _MEASURED = ("capacity", "full_rate_rows", "integer_gain", *(field.name for field in fields(Rates)))
