@@ -86,6 +86,17 @@ def test_the_values_predicted_are_those_that_training_evaluates(clock, rng, desk
     assert predicted.later_epoch_seconds == pytest.approx(later, rel=0.25, abs=0.02 * first)
 
 
+def test_a_rehearsal_is_short_whatever_the_batch(clock, rng, desk):
+    kernel = Gaussian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(12_000, 5))).float())
+    y = torch.ones(12_000, 1)
+    plan, levelled = adapt(kernel, points, 1, desk, requests=Requests(500, 20, 12_000))
+    before = clock.values
+    predicted = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
+    assert clock.values - before < 0.2 * 12_000**2
+    assert predicted.first_epoch_seconds == pytest.approx(VALUE * 12_000**2, rel=0.05)
+
+
 def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
     kernel = Gaussian(3.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())

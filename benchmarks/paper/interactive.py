@@ -47,6 +47,7 @@ PAPER = {
 # Errors of ThunderSVM in the authors' repository; the penalty and bandwidths are not given there.  That
 # for SVHN, 19.33 %, is of other crops of its images.
 THUNDER_PUBLISHED = {"mnist": 0.0148, "cifar10": 0.5367}
+UNPUBLISHED, NOT_WHOLE = "no published error of this data", "not run whole at this size"
 # Seconds that round to the same power of ten count as of the same order.
 SAME_ORDER = math.sqrt(10)
 MOST_EPOCHS = 20
@@ -216,7 +217,7 @@ def _published(whole: dict[str, Measured]) -> Table:
                 None if target is None else round(100 * target, 2),
                 None if ours is None else round(100 * ours.error, 2),
                 None if ours is None else round(ours.seconds, 1),
-                "not run whole at this size" if ours is None else ours.note,
+                UNPUBLISHED if target is None else NOT_WHOLE if ours is None else ours.note,
             )
         )
     return Table(
@@ -304,7 +305,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
                 if not done:
                     bar.set_hatch("//")
                     bar.set_alpha(0.5)
-            axis.bar_label(bars, [f"{s:.2g} s" for s in seconds], padding=3, fontsize=8)
+            axis.bar_label(bars, [f"{s:.3g} s" for s in seconds], padding=3, fontsize=8)
             axis.set(xscale="log", title=label)
             plain_log(axis.xaxis)
             axis.margins(x=0.15)
@@ -312,7 +313,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
             axis.tick_params(labelsize=8)
             axis.title.set_fontsize(9)
             axis.grid(axis="x", alpha=0.3)
-        axes[-1].set_xlabel("seconds of training (hatched: LibSVM's accuracy was not reached)")
+        axes[-1].set_xlabel("seconds of training (hatched: the SVM's accuracy was not reached)")
         path = folder / "interactive.png"
         figure.savefig(path, dpi=150)
     return [path]

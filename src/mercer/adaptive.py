@@ -258,7 +258,7 @@ def adapt(
     data = 2 * size * n_held_out * d + (0 if data_on_disk else points.x.nbytes)
     spare = max(0.0, usable - working_memory(n, n_outputs, s, size) - data)
     # Beside the values of the first epoch, Z and all of K for the held-out points.
-    values = first_epoch_values(n, s, panel_rows(points.x.device))
+    values = first_epoch_values(n, s, max(m, panel_rows(points.x.device)))
     kept = min(spare, size * (values + n * (q + n_held_out))) if keeps else 0.0
     plan = Plan(
         n=n,

@@ -46,8 +46,9 @@ def with_predicted_seconds(
     n, l = y.shape
     s, q = levelled.V.shape
     size = points.squared_norms.element_size()
-    m, V = plan.batch_size, levelled.V
-    rows = m * max(1, panel_rows(points.x.device) // m)
+    most, V = panel_rows(points.x.device), levelled.V
+    m = min(plan.batch_size, most)  # a larger one takes as long a row
+    rows = m * (most // m)
     few = points[: s + PANELS * rows]
     products, plain = (TrainingProducts(kernel, few, each, m, l) for each in (V, V[:, :0]))
     values = [len(panel) * max(panel.stop, s) for panel in products.panels]
@@ -80,7 +81,7 @@ def with_predicted_seconds(
     overhead = n_panels * max(0.0, with_levelling - values[short] * value)
     steps = n_panels * with_steps
 
-    triangle = first_epoch_values(n, s, rows)
+    triangle = first_epoch_values(n, s, max(rows, plan.batch_size))
     first = (triangle + n * n_held_out) * value + overhead + steps
     first += FRESH_MEMORY_FACTOR * rates.write * plan.kept_memory
     # Kept values are read as they are and transposed; the others are evaluated, all n of a row.

@@ -237,7 +237,7 @@ class _Search:
         if candidate is best or candidate.reachable < best.reachable:
             return candidate is best
         difference = self.squares[candidate] - self.squares[best]  # (s,)
-        error = float(difference.std()) / math.sqrt(len(difference))
+        error = float(difference.std(correction=0)) / math.sqrt(len(difference))
         return float(difference.mean()) <= max(TOLERANCE * best.loss, STANDARD_ERRORS * error)
 
 
