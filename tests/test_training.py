@@ -123,11 +123,52 @@ def test_fast_paths_equal_the_plain_computation(rng, desk, budget, panel_rows, w
     start[:warm] = torch.from_numpy(rng.normal(scale=0.01, size=(warm, 2)))
     # Triangular first epoch, several batches a panel, tiles kept in part or whole ...
     fast_products = TrainingProducts(kernel, points, levelled.V, 50, 2, budget, panel_rows)
-    fast = train(fast_products, levelled, plan, y, limits, start_from=start)
+    fast = train(fast_products, levelled, plan, y, limits, start_from=start, shuffled=False)
     # ... against every kernel value computed anew for every batch.
     plain_products = TrainingProducts(kernel, points, levelled.V, 50, 2, rows_at_once=1)
-    plain = train(plain_products, levelled, plan, y, limits, triangular=False, start_from=start)
+    plain = train(
+        plain_products, levelled, plan, y, limits, triangular=False, start_from=start, shuffled=False
+    )
     torch.testing.assert_close(fast.alpha, plain.alpha, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("budget", [0.0, 6e5, 1e9])
+def test_shuffled_epochs_equal_dense_steps_in_the_order_of_their_visits(rng, desk, budget):
+    kernel = mercer.Gaussian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(500, 4))))
+    y = torch.from_numpy(rng.normal(size=(500, 2)))
+    plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(120, 30, 50))
+    products = TrainingProducts(kernel, points, levelled.V, 50, 2, budget, rows_at_once=150)
+    run = Training(products, levelled, plan, y, Limits(3, 0.0, 9, 0.0))
+    found = run.run().alpha
+    K = kernel.block(points, points, same=True)
+    Phi, gamma = K[:, :120], 2 * plan.step_size / plan.batch_size
+    alpha, orders = torch.zeros_like(y), []
+    for run.number in (1, 2, 3):
+        orders.append([batch.start for _, batches in run._visits() for batch in batches])
+        for batch in (batch for _, batches in run._visits() for batch in batches):
+            g = run.safe[batch] * (K[batch] @ alpha - y[batch])
+            alpha[batch] -= gamma * g
+            alpha[:120] += (
+                gamma * levelled.V @ (levelled.D[:, None] * (levelled.V.T @ (Phi[batch].T @ g)))
+            )
+    torch.testing.assert_close(found, alpha, rtol=0, atol=1e-10)
+    assert orders[0] == sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_another_order_in_each_epoch_converges_sooner(rng, desk):
+    kernel = mercer.Laplacian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 6))))
+    y = torch.from_numpy(np.sin(2 * rng.normal(size=(1_000, 1))))
+    plan, levelled = adapt(kernel, points, 1, desk, requests=Requests(200, 20, 20))
+    limits = Limits(25, 0.0, 99, 0.0)
+
+    def last_loss(shuffled):
+        products = TrainingProducts(kernel, points, levelled.V, 20, 1, 1e9, rows_at_once=20)
+        return train(products, levelled, plan, y, limits, shuffled=shuffled).history[-1].train_loss
+
+    assert last_loss(True) < 0.2 * last_loss(False)
 
 
 def epochs_to(loss, trainer, limit=400):

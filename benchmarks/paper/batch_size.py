@@ -65,8 +65,8 @@ def run(data: Data, size: Size) -> Result:
         "and its step follows from its own operator. Left: this device. Right: iterations, the time on "
         "a device that takes as long for any batch. Curves end where "
         f"{MOST_EPOCHS[size]:,} epochs did not suffice. The table after those of the sets also has the "
-        "epochs at m* with batches always in one fixed order, which is how Mercer's own loop visits "
-        "them, and the last one whole runs in that order: their seconds show what counting is worth. "
+        "epochs at m* with batches always in one fixed order, which is why Mercer's own loop changes "
+        "it, and the last one whole runs in that order: their seconds show what counting is worth. "
         "Every method should fall along the dotted line as far as its own m* and then run flat."
     )
     tables = [_table(one) for one in found] + [_summary(found), _end_to_end(found)]

@@ -54,7 +54,7 @@ def safe_weights(
 
 
 class PanelDescent:
-    """The weights of a panel and of the fixed block while its batches are visited, once each, in order.
+    """The weights of a panel and of the fixed block while its batches are visited, once each.
 
     `alpha` is written to by `finish` only.
     """
@@ -69,6 +69,7 @@ class PanelDescent:
         self.ridge = ridge
         self.change = alpha.new_zeros(len(panel), alpha.shape[1])  # (R, l)  of the panel's own weights
         self.c = alpha.new_zeros(rows.Z.shape[1], alpha.shape[1])  # (q, l)  of the fixed block, over V
+        self.changed = False
 
     def residual(self, batch: slice, y_t: Tensor, weight: Tensor | None = None) -> Tensor:
         """g = f + r alpha_t - y_t, (m, l), with all that earlier batches changed.
@@ -77,8 +78,8 @@ class PanelDescent:
         """
         t = self._local(batch)
         f = self.rows.f[t]  # (m, l)
-        if t.start:
-            f.addmm_(self.rows.own[t, : t.start], self.change[: t.start])
+        if self.changed:
+            f.addmm_(self.rows.own[t], self.change)
             f.addmm_(self.rows.Z[t], self.c)
         g = f.sub_(y_t)
         if weight is not None:
@@ -94,6 +95,7 @@ class PanelDescent:
         """The step of size gamma = 2 eta / m along the weighted residual g, (m, l)."""
         t = self._local(batch)
         self.change[t].sub_(g, alpha=gamma)
+        self.changed = True
         taken = self.levelled.D[:, None] * (g.T.contiguous() @ self.rows.Z[t]).T  # (q, l)
         self.c.add_(taken, alpha=gamma)
 

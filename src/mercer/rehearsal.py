@@ -64,7 +64,7 @@ def with_predicted_seconds(
         return float(rows.f[0, 0])  # waits for the device
 
     def step() -> float:
-        return sum(float(loss) for _, loss in run.descend(panel, known))
+        return sum(float(loss) for _, loss in run.descend(panel, known, panel.batches))
 
     with small_operations(points.x.device):
         known = products.rows(short, nothing, 0)

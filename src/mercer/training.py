@@ -2,7 +2,8 @@
 
 The points are in one random order with the subsample first, and batches are contiguous in it.  In the
 first epoch a batch needs only the kernel against the fixed block and the points already visited, since
-all other weights are still zero.
+all other weights are still zero.  Later epochs visit panels, and the batches of each, in another random
+order each time: in one fixed order a descent by blocks takes several times the epochs.
 
 The loop returns data.  Whoever wants to print or draw, keep or stop, passes a `Watcher`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -131,7 +132,7 @@ class Training:
 
     `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.  `triangular` says that a step
     changes only the weights of its batch and of the fixed block, so that points not yet visited have the
-    weights they started from.
+    weights they started from.  Without `shuffled`, all epochs visit the points in their own order.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Training:
         sample_weight: Tensor | None = None,
         start_from: Tensor | None = None,
         triangular: bool = True,
+        shuffled: bool = True,
     ) -> None:
         self.products = products
         self.levelled = levelled
@@ -155,6 +157,7 @@ class Training:
         self.validation = validation
         self.sample_weight = sample_weight
         self.triangular = triangular
+        self.shuffled = shuffled
         self.alpha = by_output(torch.zeros_like(y) if start_from is None else start_from)  # (n, l)
         # Rows that have weights from the start.
         rows = self.alpha.any(1).nonzero()
@@ -175,7 +178,7 @@ class Training:
         self.epochs: list[Epoch] = []
         self.halvings = 0  # in this epoch
         self.number = 1  # of this epoch
-        self.panel = 0  # the next of this epoch
+        self.panel = 0  # the next of this epoch, in the order of visits
         self.total = 0.0  # loss of this epoch so far
         self.seconds = 0.0  # that this epoch took before the run was resumed
         # K[held-out, visited] @ alpha beyond the fixed block, in the first epoch
@@ -220,39 +223,52 @@ class Training:
     def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
         products, n = self.products, len(self.y)
-        n_batches = sum(len(panel.batches) for panel in products.panels)
-        done = sum(len(panel.batches) for panel in products.panels[: self.panel])
+        visits = self._visits()
+        n_batches = sum(len(batches) for _, batches in visits)
+        done = sum(len(batches) for _, batches in visits[: self.panel])
         total = self.y.new_full((), self.total)  # stays on the device
-        for index in range(self.panel, len(products.panels)):
+        for position in range(self.panel, len(visits)):
+            index, batches = visits[position]
             panel = products.panels[index]
             first_visit = self.triangular and self.number == 1
             seen = max(panel.stop, self.weighted) if first_visit else n
             rows = products.rows(index, self.alpha, seen)
-            for batch, batch_loss in self.descend(panel, rows):
+            for batch, batch_loss in self.descend(panel, rows, batches):
                 total += batch_loss * ((batch.stop - batch.start) / n)
                 loss = float(batch_loss)
                 if not loss <= DIVERGED_BATCH * self.nothing:
                     return None, True
                 done += 1
                 watcher.on_batch(self.number, done, n_batches, loss)
-            self.panel = index + 1
+            self.panel = position + 1
             self.total = float(total)
             self._look_at_held_out(index)
             self.seconds = time.perf_counter() - self._clock
             ended = watcher.on_panel(self)
-            if ended is not None and self.panel < len(products.panels):
+            if ended is not None and self.panel < len(visits):
                 return ended, False
         return None, False
 
-    def descend(self, panel: Panel, rows: PanelRows) -> Iterator[tuple[slice, Tensor]]:
-        """Step through the batches of a panel; each with its loss before its step."""
+    def _visits(self) -> list[tuple[int, Sequence[slice]]]:
+        """The panels of this epoch in the order of their visits, each with its batches in theirs."""
+        panels = self.products.panels
+        if self.number == 1 or not self.shuffled:
+            return [(i, panel.batches) for i, panel in enumerate(panels)]
+        draws = torch.Generator().manual_seed(self.number)  # the same where a run is resumed
+        order = torch.randperm(len(panels), generator=draws).tolist()
+        return [(i, _permuted(panels[i].batches, draws)) for i in order]
+
+    def descend(
+        self, panel: Panel, rows: PanelRows, batches: Sequence[slice]
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Step through the batches of a panel in the order given; each with its loss before its step."""
         plan = self.plan
         if self.number == 1:
             k_diag = self.products.kernel.diagonal(self.products.points[panel.rows])  # (R,)
             safe = safe_weights(self.levelled, k_diag, rows.Z, plan.beta, plan.ridge)
             self.safe[panel.rows] = safe
         descent = PanelDescent(panel, rows, self.levelled, self.alpha, plan.ridge)
-        for batch in panel.batches:
+        for batch in batches:
             weight = None if self.sample_weight is None else self.sample_weight[batch]
             g = descent.residual(batch, self.y[batch], weight)  # (m, l)
             loss = g.square().mean()
@@ -416,13 +432,26 @@ def train(
     *,
     start_from: Tensor | None = None,
     triangular: bool = True,
+    shuffled: bool = True,
     watcher: Watcher | None = None,
 ) -> Outcome:
     """A run from beginning to end; see `Training`."""
     training = Training(
-        products, levelled, plan, y, limits, validation, start_from=start_from, triangular=triangular
+        products,
+        levelled,
+        plan,
+        y,
+        limits,
+        validation,
+        start_from=start_from,
+        triangular=triangular,
+        shuffled=shuffled,
     )
     return training.run(watcher)
+
+
+def _permuted(batches: Sequence[slice], draws: torch.Generator) -> list[slice]:
+    return [batches[i] for i in torch.randperm(len(batches), generator=draws).tolist()]
 
 
 def _causes(plan: Plan, gamma: float) -> str:
