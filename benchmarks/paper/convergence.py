@@ -14,10 +14,11 @@ so that the residuals g that one epoch meets, each just before its own step, sol
 and the epoch leaves f - gamma A W g.  One solve costs the same for batches of one and of thousands.
 Counting this way leaves out nothing but rounding, and `agreement` checks it against training itself.
 
-Batches are drawn anew in each epoch, from a few random orders.  In *one* fixed order plain SGD with small
-batches is a cyclic coordinate descent and needs many times the epochs that random batches need (Sun and
-Ye 2021 have the worst case); to compare with that would flatter us.  Mercer's own loop is in between: it
-visits panels, and the batches of each, in another order in each epoch, and always the same batches.
+Batches are drawn anew in each epoch, from a few random orders.  In *one* fixed order plain SGD with
+small batches is a cyclic coordinate descent and needs many times the epochs that random batches need
+(Sun and Ye 2021 have the worst case); to compare with that would flatter us.  Mercer's own loop is in
+between: it visits panels, and the batches of each, in another order in each epoch, and always the same
+batches.
 """
 
 from __future__ import annotations
