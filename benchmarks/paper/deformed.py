@@ -13,7 +13,6 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import plain_log
 from benchmarks.paper.data import Data
 from benchmarks.paper.digits import deformed
 from benchmarks.paper.peers import BANDWIDTHS, error_of, standard_error
@@ -103,11 +102,16 @@ def plot(result: Result, folder: Path) -> list[Path]:
         rows, errors = result.curves["rows"], [100 * e for e in result.curves["errors"]]
         axis.plot(rows, errors, "o-", label=f"Mercer, {rows[0]:,} real digits and deformed ones")
         axis.plot(PUBLISHED_ROWS, 100 * PUBLISHED_ERROR, "k*", ms=12, label="the paper, 0.72 %")
-        axis.set(xscale="log", yscale="log", xlabel="training rows", ylabel="test error, %")
-        plain_log(axis.xaxis)
-        plain_log(axis.yaxis)
+        for n, error in zip(rows, errors, strict=True):
+            axis.annotate(f"{error:.2f} %", (n, error), (0, 8), textcoords="offset points", ha="center")
+        axis.set(xscale="log", xlabel="training rows", ylabel="test error, %")
+        ticks = sorted({*rows, PUBLISHED_ROWS})
+        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
+        axis.minorticks_off()
+        axis.margins(x=0.12)
+        axis.set_ylim(0, 1.2 * max(errors))
         axis.grid(alpha=0.3, which="both")
-        axis.legend()
+        axis.legend(loc="lower left")
         path = folder / "deformed.png"
         figure.savefig(path, dpi=150)
     return [path]
