@@ -23,7 +23,7 @@ from mercer.rehearsal import with_predicted_seconds
 from mercer.resource import Resource, affordable_points, measure_resource, with_memory
 from mercer.selection import CANDIDATES, FINE_POINTS, MATRICES, Selection, select
 from mercer.training import Limits, Training, Validation
-from mercer.workers import workers_for
+from mercer.workers import Workers, workers_for
 
 Array = NDArray[Any]
 KernelLike = str | Kernel | Callable[[Tensor, Tensor], Tensor]
@@ -197,10 +197,14 @@ def _choose(
     needs_search = settings.ridge is None or chooses_kernel
     selection = None
     if needs_search:
-        # Each worker holds so many matrices of float64 over the sample, and some copies of it.
+        # Each worker holds so many matrices of float64 over the sample, and some copies of it.  Threads
+        # also keep what they have freed, so where memory is short one setting is tried at a time.
         usable = resource.memory - resource.reserved
-        workers = workers_for(torch.device("cpu")).count
-        affordable = affordable_points(usable, MATRICES * workers, 4 * plain.width * workers, 8)
+        copies = 4 * plain.width
+        workers = workers_for(torch.device("cpu"))
+        if affordable_points(usable, 2 * MATRICES * workers.count, copies, 8) < FINE_POINTS:
+            workers = Workers(1)
+        affordable = affordable_points(usable, MATRICES * max(2, workers.count), copies, 8)
         sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
         names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)
@@ -212,7 +216,7 @@ def _choose(
         width = settings.bandwidth if by_name else 1.0
         Y = torch.from_numpy(data.Y[sample])
         rounding = torch.finfo(settings.dtype).eps * math.sqrt(len(data.rows))
-        selection = select(features, Y, makers, width, settings.ridge, rounding, on_tried)
+        selection = select(features, Y, makers, width, settings.ridge, rounding, on_tried, workers)
     chosen = variants[selection.best.scaled if selection else standardise]
     if settings.n_features is not None:
         chosen = projected(chosen, data.X, data.rows, settings.n_features)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Points, squared_distances
-from mercer.workers import workers_for
+from mercer.workers import Workers
 
 # Points of the three rounds.  One eigendecomposition takes some 4 ms in the first and 30 ms in the
 # second on two cores, one inverse of the third some 140 ms.
@@ -175,12 +175,14 @@ class _Search:
         kernels: dict[str, Callable[[float], Kernel]],
         rounding: float,
         on_progress: Callable[[int], None],
+        workers: Workers,
     ) -> None:
         self.features = features
         self.y = y.double()
         self.kernels = kernels
         self.rounding = rounding
         self.on_progress = on_progress
+        self.workers = workers
         self.tried: list[Candidate] = []
         self.squares: dict[Candidate, Tensor] = {}  # errors of each point
 
@@ -215,7 +217,7 @@ class _Search:
                 found[i].append(candidate)
                 self.squares[candidate] = result.squares / variance
 
-        workers_for(y.device).run(work, len(settings))
+        self.workers.run(work, len(settings))
         self.tried += [candidate for candidates in found for candidate in candidates]
         self.on_progress(len(self.tried))
         return [min(candidates, key=_rank) for candidates in found]
@@ -249,6 +251,7 @@ def select(
     ridge: float | None = None,
     rounding: float = 0.0,
     on_progress: Callable[[int], None] = lambda tried: None,
+    workers: Workers = Workers(1),
 ) -> Selection:
     """Search over everything that is not given.
 
@@ -256,9 +259,9 @@ def select(
     their targets, (s, l), encoded.  `kernels` make a kernel from a bandwidth.  `rounding` is the
     error of a sum over all training points in the precision of training, as a share of its largest
     parts; settings with weights so large that it would show are not taken.  `on_progress` gets the
-    number of settings tried.
+    number of settings tried; each of the `workers` tries one at a time.
     """
-    search = _Search(features, y, kernels, rounding, on_progress)
+    search = _Search(features, y, kernels, rounding, on_progress, workers)
     settings: list[Setting] = []
     for scaled, x in features.items():
         sample = x[:COARSE_POINTS].double()
