@@ -29,15 +29,16 @@ import torch
 from sklearn.svm import SVC
 
 from mercer import Callback, Gaussian, KernelClassifier, KernelRegressor, Laplacian
-from mercer.adaptive import adapt
-from mercer.baselines import train_sgd
-from mercer.callbacks import Run
-from mercer.kernels import Kernel, Points
-from mercer.preparation import fit_preparation
-from mercer.products import TrainingProducts
-from mercer.rehearsal import with_predicted_seconds
-from mercer.resource import measure_resource
-from mercer.training import Limits, train
+from mercer.data.inputs import fit_preparation
+from mercer.data.points import Points
+from mercer.kernels import Kernel
+from mercer.operators.tiled import TrainingProducts
+from mercer.planning.choose import adapt
+from mercer.planning.rehearsal import with_predicted_seconds
+from mercer.planning.resource import measure_resource
+from mercer.training.baselines import train_sgd
+from mercer.training.events.callbacks import Run
+from mercer.training.loop import Limits, train
 
 CPU = torch.device("cpu")
 RUNS = 3

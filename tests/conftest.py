@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercer.resource import Resource
+from mercer.planning.resource import Resource
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import mercer
-from mercer.adaptive import Requests, adapt, best_step_size, fresh_sample, level, paper_components
-from mercer.plan import Plan
-from mercer.resource import Resource
-from mercer.spectrum import nystrom_spectrum
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.planning.choose import Requests, adapt, best_step_size, fresh_sample, level, paper_components
+from mercer.planning.plan import Plan
+from mercer.planning.resource import Resource
 
 
 def clustered(rng, n, d=6, dtype=torch.float64):

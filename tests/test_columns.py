@@ -15,9 +15,9 @@ import pytest
 from sklearn.datasets import dump_svmlight_file, load_diabetes, load_digits, load_iris
 from sklearn.preprocessing import OneHotEncoder
 
-from mercer import columns as columns_module
-from mercer.columns import Columns, fit_columns, read_arrays
-from mercer.tables import TableError, open_table
+from mercer.tables import columns as columns_module
+from mercer.tables.columns import Columns, fit_columns, read_arrays
+from mercer.tables.formats import TableError, open_table
 
 n = 400
 ODD = 'a "b", c\nd – ü'
@@ -372,8 +372,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np, polars as pl
-from mercer.columns import fit_columns, read_arrays
-from mercer.tables import open_table
+from mercer.tables.columns import fit_columns, read_arrays
+from mercer.tables.formats import open_table
 
 def kilobytes(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key))

@@ -9,8 +9,9 @@ import torch
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.eightbit import Grid, recognise
-from mercer.kernels import byte_points, in_units
+from mercer.data.bytes import Grid, recognise
+from mercer.data.points import byte_points
+from mercer.kernels import in_units
 
 
 @pytest.fixture

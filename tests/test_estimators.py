@@ -52,9 +52,11 @@ def test_public_names_are_locked():
         "Cauchy",
         "Custom",
         "DivergenceError",
+        "Epoch",
         "ExponentialPower",
         "Gaussian",
         "History",
+        "Kernel",
         "KernelClassifier",
         "KernelRegressor",
         "Laplacian",
@@ -64,10 +66,13 @@ def test_public_names_are_locked():
         "NeuralTangent",
         "Plan",
         "Resource",
+        "Run",
+        "Selection",
         "SpectrumDisplay",
         "TensorBoardLog",
         "TimeLimit",
         "load",
+        "measure_resource",
     ]
 
 
@@ -209,13 +214,13 @@ def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
 
 
 def test_notes_of_fallbacks_are_told(iris, monkeypatch):
-    real = mercer.fitting.adapt
+    real = mercer.engine.adapt
 
     def with_note(*args, **kwargs):
         plan, levelled = real(*args, **kwargs)
         return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
 
-    monkeypatch.setattr("mercer.fitting.adapt", with_note)
+    monkeypatch.setattr("mercer.engine.adapt", with_note)
     with pytest.warns(UserWarning, match="A fallback was used: the sky fell"):
         KernelClassifier(random_state=0).fit(*iris)
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import mercer
-from mercer.adaptive import level
-from mercer.iteration import PanelDescent, safe_weights
-from mercer.products import HeldOutProducts, TrainingProducts, batches, kernel_times
-from mercer.spectrum import nystrom_spectrum
-from mercer.workers import Workers, small_operations, torch_threads, workers_for
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.method.step import PanelDescent, safe_weights
+from mercer.operators.tiled import HeldOutProducts, TrainingProducts, batches, kernel_times
+from mercer.operators.workers import Workers, small_operations, torch_threads, workers_for
+from mercer.planning.choose import level
 
 S, Q, N = 60, 15, 200
 
@@ -74,7 +74,7 @@ def test_weights_are_one_for_ordinary_points_and_bounded_for_rare_ones(problem):
 @pytest.mark.parametrize("kept_share", [0.0, 0.5, 2.0])
 def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, panel_rows, kept_share):
     kernel, points, levelled, K = problem
-    monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", tile)
+    monkeypatch.setattr("mercer.operators.tiled.CPU_TILE_ELEMENTS", tile)
     budget = kept_share * 8 * N * N / 2
     products = TrainingProducts(kernel, points, levelled.V, 12, 3, budget, panel_rows)
     assert [i for p in products.panels for i in range(p.start, p.stop)] == list(range(N))
@@ -95,8 +95,8 @@ def test_rows_by_tiles_equal_the_dense_product(problem, rng, monkeypatch, tile, 
 
 def test_sums_do_not_depend_on_which_worker_did_what(problem, rng, monkeypatch):
     kernel, points, levelled, _ = problem
-    monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", 512)
-    monkeypatch.setattr("mercer.products.workers_for", lambda device: Workers(3))
+    monkeypatch.setattr("mercer.operators.tiled.CPU_TILE_ELEMENTS", 512)
+    monkeypatch.setattr("mercer.operators.tiled.workers_for", lambda device: Workers(3))
     alpha = torch.from_numpy(rng.normal(size=(N, 2))).float()
     points = kernel.points(points.x.float())
     V = levelled.V.float()
@@ -160,8 +160,8 @@ def test_held_out_products_equal_the_dense_ones_kept_or_not(problem, rng, budget
 
 
 def test_prediction_by_tiles_equals_the_dense_product_and_reports_progress(rng, monkeypatch):
-    monkeypatch.setattr("mercer.products.CPU_PANEL_ROWS", 16)
-    monkeypatch.setattr("mercer.products.CPU_TILE_ELEMENTS", 256)
+    monkeypatch.setattr("mercer.operators.tiled.CPU_PANEL_ROWS", 16)
+    monkeypatch.setattr("mercer.operators.tiled.CPU_TILE_ELEMENTS", 256)
     kernel = mercer.Gaussian(1.0)
     a = kernel.points(torch.from_numpy(rng.normal(size=(50, 3))))
     c = kernel.points(torch.from_numpy(rng.normal(size=(70, 3))))

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import mercer
 from mercer import Callback, CSVLog, KernelClassifier, KernelRegressor, TimeLimit
-from mercer.saving import read_file, write_file
+from mercer.files.container import read_file, write_file
 
 
 @pytest.fixture(scope="module")
@@ -162,14 +162,14 @@ class Stop(Callback):
 def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     tmp_path, digits, monkeypatch, memory, panel
 ):
-    monkeypatch.setattr("mercer.products.CPU_PANEL_ROWS", 200)
+    monkeypatch.setattr("mercer.operators.tiled.CPU_PANEL_ROWS", 200)
     X, y = digits
     path = tmp_path / "run"
     parameters = {"random_state": 0, "max_epochs": 4, "memory": memory, "subsample_size": 300}
     whole = KernelClassifier(**parameters).fit(X, y)
 
     seen = []
-    real = mercer.watching.Watch.on_panel
+    real = mercer.training.events.dispatch.Watch.on_panel
 
     def interrupted(self, training):
         seen.append(training.panel)
@@ -177,7 +177,7 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
             self.interrupted = lambda: True
         return real(self, training)
 
-    monkeypatch.setattr(mercer.watching.Watch, "on_panel", interrupted)
+    monkeypatch.setattr(mercer.training.events.dispatch.Watch, "on_panel", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard"):
         part = KernelClassifier(**parameters, checkpoint=path).fit(X, y)
     assert part.n_iter_ < whole.n_iter_

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import mercer
-from mercer.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict, squared_distances
+from mercer.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
+from mercer.kernels.distances import squared_distances
 
 CASES = [
     (mercer.Gaussian(1.3), lambda x, z: oracles.gaussian(x, z, 1.3)),

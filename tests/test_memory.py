@@ -14,7 +14,7 @@ import torch
 
 import mercer
 from mercer import KernelRegressor
-from mercer.preparation import fit_preparation
+from mercer.data.inputs import fit_preparation
 
 SCRIPT = """
 import sys, warnings

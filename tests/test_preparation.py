@@ -7,8 +7,8 @@ import torch
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.kernels import squared_distances
-from mercer.preparation import fit_preparation, projected
+from mercer.data.inputs import fit_preparation, projected
+from mercer.kernels.distances import squared_distances
 
 LIKE = torch.zeros((), dtype=torch.float64)
 

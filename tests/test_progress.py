@@ -4,8 +4,8 @@ import io
 import subprocess
 import sys
 
-from mercer.progress import ConsoleProgress
-from mercer.training import Epoch
+from mercer.training.events.console import ConsoleProgress
+from mercer.training.loop import Epoch
 
 
 class Terminal(io.StringIO):
@@ -40,7 +40,7 @@ def test_a_notebook_gets_a_live_line_too():
 
 
 def test_stages_and_long_predictions_are_shown_and_taken_away(monkeypatch):
-    monkeypatch.setattr("mercer.progress.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("mercer.training.events.console.PATIENCE_SECONDS", 0.0)
     stream = Terminal()
     progress = ConsoleProgress(stream)
     progress.on_stage("estimating the spectrum")

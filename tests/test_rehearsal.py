@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import mercer
-from mercer import rehearsal
-from mercer.adaptive import Requests, adapt
 from mercer.kernels import Gaussian
-from mercer.products import HeldOutProducts, TrainingProducts
-from mercer.rehearsal import with_predicted_seconds
-from mercer.resource import Rates
-from mercer.training import Limits, Training, Validation, Watcher
+from mercer.operators.tiled import HeldOutProducts, TrainingProducts
+from mercer.planning import rehearsal
+from mercer.planning.choose import Requests, adapt
+from mercer.planning.rehearsal import with_predicted_seconds
+from mercer.planning.resource import Rates
+from mercer.training.loop import Limits, Training, Validation, Watcher
 
 FREE = Rates(feature=0.0, write=0.0, read=0.0, read_two=0.0, read_output=0.0)
 VALUE = 1e-9

@@ -26,12 +26,12 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.metrics import confusion_matrix, r2_score
 
 from mercer import History, KernelClassifier, KernelRegressor, load
-from mercer.measures import wilson_interval
+from mercer.metrics import wilson_interval
+from mercer.planning.resource import Resource
 from mercer.report import Evaluation, write_report
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import visible
 from mercer.report.numbers import duration
-from mercer.resource import Resource
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 PHONE = 360

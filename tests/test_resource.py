@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-from mercer import resource
-from mercer.resource import (
+from mercer.operators.workers import workers_for
+from mercer.planning import resource
+from mercer.planning.resource import (
     GIB,
     PAPER_COMPONENTS,
     Resource,
@@ -16,7 +17,6 @@ from mercer.resource import (
     measure_resource,
     saturating_rows,
 )
-from mercer.workers import workers_for
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.selection import leave_one_out, leave_one_out_once, select
+from mercer.selection.search import leave_one_out, leave_one_out_once, select
 
 
 def makers(*names):

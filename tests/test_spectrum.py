@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import mercer
-from mercer import spectrum as module
-from mercer.spectrum import largest_eigenvalue, nystrom_spectrum, top_eigenpairs
+from mercer.method import spectrum as module
+from mercer.method.spectrum import largest_eigenvalue, nystrom_spectrum, top_eigenpairs
 
 
 def points(rng, n=300, d=5, dtype=torch.float64):

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_digits
 
-from mercer import tables
-from mercer.tables import TableError, open_table
+from mercer.tables import formats as tables
+from mercer.tables.formats import TableError, open_table
 
 ODD = 'a "quoted", name\nof two lines – ü'
 

@@ -8,12 +8,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import mercer
 from mercer import KernelRegressor
-from mercer.adaptive import Requests, adapt
-from mercer.baselines import original_preconditioner, train_original, train_sgd
-from mercer.products import TrainingProducts
-from mercer.spectrum import nystrom_spectrum
-from mercer.stopping import EarlyStopping
-from mercer.training import DivergenceError, Limits, Training, train
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.operators.tiled import TrainingProducts
+from mercer.planning.choose import Requests, adapt
+from mercer.training.baselines import original_preconditioner, train_original, train_sgd
+from mercer.training.loop import DivergenceError, Limits, Training, train
+from mercer.training.stopping import EarlyStopping
 
 KERNELS = [
     mercer.Gaussian(0.5),

@@ -35,15 +35,16 @@ from torch import Tensor
 
 from benchmarks.paper.data import Set
 from mercer import Gaussian, Laplacian
-from mercer.adaptive import LevelledKernel, Requests, adapt, best_step_size
-from mercer.baselines import OriginalPreconditioner
-from mercer.iteration import PanelDescent, Preconditioner, safe_weights
-from mercer.kernels import Kernel, Points
-from mercer.plan import Plan
-from mercer.products import TrainingProducts, batches, by_output, kernel_times
-from mercer.resource import measure_resource
-from mercer.training import Limits, train
-from mercer.workers import small_operations
+from mercer.data.points import Points
+from mercer.kernels import Kernel
+from mercer.method.step import PanelDescent, Preconditioner, safe_weights
+from mercer.operators.tiled import TrainingProducts, batches, by_output, kernel_times
+from mercer.operators.workers import small_operations
+from mercer.planning.choose import LevelledKernel, Requests, adapt, best_step_size
+from mercer.planning.plan import Plan
+from mercer.planning.resource import measure_resource
+from mercer.training.baselines import OriginalPreconditioner
+from mercer.training.loop import Limits, train
 
 CPU = torch.device("cpu")
 SGD, ORIGINAL, MERCER = "SGD", "original EigenPro", "Mercer"

@@ -34,7 +34,7 @@ from benchmarks.paper.peers import (
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import Callback, KernelClassifier
-from mercer.callbacks import Run
+from mercer.training.events.callbacks import Run
 
 MERCER, MERCER_RIDGE = "Mercer, no ridge (the paper's)", "Mercer, its own ridge"
 # Rows and seconds of the paper's table, on one GTX Titan Xp.

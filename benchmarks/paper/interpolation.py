@@ -19,8 +19,8 @@ from torch import Tensor
 from benchmarks.paper.convergence import problem
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
-from mercer.products import HeldOutProducts, TrainingProducts
-from mercer.training import Epoch, Limits, Training, Watcher
+from mercer.operators.tiled import HeldOutProducts, TrainingProducts
+from mercer.training.loop import Epoch, Limits, Training, Watcher
 
 SETS: dict[Size, tuple[str, ...]] = {
     "smoke": ("mnist",),

@@ -24,13 +24,13 @@ import torch
 from benchmarks.paper.data import Data
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
 from mercer import Gaussian, Plan
-from mercer.adaptive import LevelledKernel, Requests, adapt
-from mercer.iteration import PanelDescent
-from mercer.kernels import Points
-from mercer.products import TrainingProducts
-from mercer.resource import SATURATED_SHARE, Resource, measure_resource
-from mercer.training import Limits, train
-from mercer.workers import small_operations
+from mercer.data.points import Points
+from mercer.method.step import PanelDescent
+from mercer.operators.tiled import TrainingProducts
+from mercer.operators.workers import small_operations
+from mercer.planning.choose import LevelledKernel, Requests, adapt
+from mercer.planning.resource import SATURATED_SHARE, Resource, measure_resource
+from mercer.training.loop import Limits, train
 
 CPU = torch.device("cpu")
 BANDWIDTH = 5.0

@@ -12,14 +12,14 @@ import torch
 
 from benchmarks.paper.counting import Counter, SecondEpoch
 from mercer import Gaussian, Plan
-from mercer.adaptive import LevelledKernel, Requests, adapt
-from mercer.baselines import original_preconditioner, train_original, train_sgd
-from mercer.kernels import Points
-from mercer.products import TrainingProducts
-from mercer.resource import GIB, Resource
-from mercer.spectrum import nystrom_spectrum
-from mercer.training import Limits, Watcher, train
-from mercer.workers import torch_threads
+from mercer.data.points import Points
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.operators.tiled import TrainingProducts
+from mercer.operators.workers import torch_threads
+from mercer.planning.choose import LevelledKernel, Requests, adapt
+from mercer.planning.resource import GIB, Resource
+from mercer.training.baselines import original_preconditioner, train_original, train_sgd
+from mercer.training.loop import Limits, Watcher, train
 
 METHODS = ("SGD", "improved EigenPro", "original EigenPro")
 OURS = "Mercer (panels)"

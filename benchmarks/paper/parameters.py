@@ -19,7 +19,9 @@ import torch
 from benchmarks.paper.data import STAND_INS, Data, Set
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import Gaussian, Laplacian
-from mercer.adaptive import (
+from mercer.kernels import Kernel
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.planning.choose import (
     Requests,
     adapt,
     best_step_size,
@@ -28,10 +30,8 @@ from mercer.adaptive import (
     own_critical_batches,
     paper_components,
 )
-from mercer.kernels import Kernel
-from mercer.resource import GIB, PAPER_COMPONENTS, Resource
-from mercer.selection import leave_one_out_once, median_distance
-from mercer.spectrum import nystrom_spectrum
+from mercer.planning.resource import GIB, PAPER_COMPONENTS, Resource
+from mercer.selection.search import leave_one_out_once, median_distance
 
 # The paper's Titan Xp as its authors' implementation sees it.
 TITAN = Resource(

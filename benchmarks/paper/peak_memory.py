@@ -17,7 +17,7 @@ import psutil
 import torch
 
 from benchmarks.paper.iterations import METHODS, epoch_of, problem
-from mercer.adaptive import LevelledKernel
+from mercer.planning.choose import LevelledKernel
 
 FEATURES = 100
 OUTPUTS = 10

@@ -24,12 +24,12 @@ from sklearn.svm import SVC
 
 from benchmarks.paper.data import Set
 from mercer import KernelClassifier
-from mercer.adaptive import Requests
-from mercer.baselines import original_preconditioner, train_original, train_sgd
-from mercer.fitting import Data as FitData
-from mercer.fitting import Problem, Settings, pose, training
-from mercer.selection import FINE_POINTS
-from mercer.training import Limits, Outcome, Training, Watcher
+from mercer.engine import Data as FitData
+from mercer.engine import Problem, Settings, pose, training
+from mercer.planning.choose import Requests
+from mercer.selection.search import FINE_POINTS
+from mercer.training.baselines import original_preconditioner, train_original, train_sgd
+from mercer.training.loop import Limits, Outcome, Training, Watcher
 
 # The penalty of every SVM here: as benchmarks/engine.py, ten times the default, since images are
 # nearly free of noise.

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mercer.callbacks import Callback, CSVLog, TensorBoardLog, TimeLimit
     from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
     from mercer.estimators import KernelClassifier, KernelRegressor, load
     from mercer.kernels import (
@@ -14,16 +13,51 @@ if TYPE_CHECKING:
         Custom,
         ExponentialPower,
         Gaussian,
+        Kernel,
         Laplacian,
         Matern32,
         Matern52,
         NeuralTangent,
     )
-    from mercer.plan import Plan
-    from mercer.resource import Resource
-    from mercer.training import DivergenceError, History
+    from mercer.planning.plan import Plan
+    from mercer.planning.resource import Resource, measure_resource
+    from mercer.selection.search import Selection
+    from mercer.training.events.callbacks import Callback, CSVLog, Run, TensorBoardLog, TimeLimit
+    from mercer.training.loop import DivergenceError, Epoch, History
 
 __version__ = "0.1.0"
+
+# Where each public name lives.  It is imported when first asked for: PyTorch takes seconds to load, and
+# `mercer --help` must not wait for it.
+_HOMES = {
+    "BatchSizeDisplay": "displays",
+    "CSVLog": "training.events.callbacks",
+    "Callback": "training.events.callbacks",
+    "Cauchy": "kernels",
+    "Custom": "kernels",
+    "DivergenceError": "training.loop",
+    "Epoch": "training.loop",
+    "ExponentialPower": "kernels",
+    "Gaussian": "kernels",
+    "History": "training.loop",
+    "Kernel": "kernels",
+    "KernelClassifier": "estimators",
+    "KernelRegressor": "estimators",
+    "Laplacian": "kernels",
+    "LearningCurveDisplay": "displays",
+    "Matern32": "kernels",
+    "Matern52": "kernels",
+    "NeuralTangent": "kernels",
+    "Plan": "planning.plan",
+    "Resource": "planning.resource",
+    "Run": "training.events.callbacks",
+    "Selection": "selection.search",
+    "SpectrumDisplay": "displays",
+    "TensorBoardLog": "training.events.callbacks",
+    "TimeLimit": "training.events.callbacks",
+    "load": "estimators",
+    "measure_resource": "planning.resource",
+}
 
 __all__ = [
     "BatchSizeDisplay",
@@ -32,9 +66,11 @@ __all__ = [
     "Cauchy",
     "Custom",
     "DivergenceError",
+    "Epoch",
     "ExponentialPower",
     "Gaussian",
     "History",
+    "Kernel",
     "KernelClassifier",
     "KernelRegressor",
     "Laplacian",
@@ -44,25 +80,20 @@ __all__ = [
     "NeuralTangent",
     "Plan",
     "Resource",
+    "Run",
+    "Selection",
     "SpectrumDisplay",
     "TensorBoardLog",
     "TimeLimit",
     "load",
+    "measure_resource",
 ]
-
-# Where the public names live.  They are imported when first asked for, since PyTorch takes seconds to
-# load and `mercer --help` must not wait for it.
-_HOMES = ("callbacks", "displays", "estimators", "kernels", "plan", "resource", "training")
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return import_module(f"mercer.{name}")
-    if name in __all__:
-        for home in map(import_module, (f"mercer.{module}" for module in _HOMES)):
-            if hasattr(home, name):
-                globals()[name] = getattr(home, name)
-                return globals()[name]
+        globals()[name] = getattr(import_module(f"mercer.{_HOMES[name]}"), name)
+        return globals()[name]
     raise AttributeError(f"module 'mercer' has no attribute {name!r}")
 
 

@@ -25,10 +25,10 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
-from mercer.machine import KernelMachine
-from mercer.plan import Plan
-from mercer.products import kernel_times
-from mercer.training import History
+from mercer.model.machine import KernelMachine
+from mercer.operators.tiled import kernel_times
+from mercer.planning.plan import Plan
+from mercer.training.loop import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import torch
 
-from mercer.adaptive import adapt
 from mercer.kernels import Gaussian
-from mercer.products import TrainingProducts
-from mercer.resource import find_device, measure_resource
-from mercer.training import Limits, train
+from mercer.operators.tiled import TrainingProducts
+from mercer.planning.choose import adapt
+from mercer.planning.resource import find_device, measure_resource
+from mercer.training.loop import Limits, train
 
 # Enough rows that an epoch is arithmetic rather than overhead, few enough for a second.
 ROWS, FEATURES, OUTPUTS = 10_000, 256, 10

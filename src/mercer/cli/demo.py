@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from mercer.estimators import KernelClassifier
-from mercer.plan import Plan
+from mercer.planning.plan import Plan
 
 
 @dataclass(frozen=True)

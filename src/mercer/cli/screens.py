@@ -22,10 +22,10 @@ from mercer.cli.bench import engine_figures, machine
 from mercer.cli.demo import demonstrate
 from mercer.cli.messages import say_notes
 from mercer.estimators import KernelClassifier, KernelRegressor
-from mercer.measures import ClassificationMeasures, Measures
-from mercer.plan import Plan
-from mercer.progress import ConsoleProgress
-from mercer.watching import INTERRUPTED
+from mercer.metrics import ClassificationMeasures, Measures
+from mercer.planning.plan import Plan
+from mercer.training.events.console import ConsoleProgress
+from mercer.training.events.dispatch import INTERRUPTED
 
 if TYPE_CHECKING:  # demo and bench need no tables
     from mercer.cli.workflow import Fitted, Written

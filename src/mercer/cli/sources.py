@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mercer.columns import Columns
 from mercer.estimators import KernelClassifier, KernelRegressor
-from mercer.tables import Table, TableError, open_table
+from mercer.tables.columns import Columns
+from mercer.tables.formats import Table, TableError, open_table
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor

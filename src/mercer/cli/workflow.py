@@ -35,17 +35,17 @@ from mercer.cli.sources import (
     row_numbers,
     same_rows,
 )
-from mercer.columns import Columns, fit_columns, read_arrays
+from mercer.engine import parse_memory
 from mercer.estimators import KernelClassifier, KernelRegressor, load
-from mercer.fitting import parse_memory
-from mercer.measures import Measures, measure
-from mercer.plan import Plan
-from mercer.progress import ConsoleProgress
+from mercer.files.container import read_file
+from mercer.metrics import Measures, measure
+from mercer.planning.plan import Plan
+from mercer.planning.resource import Resource, find_device, free_memory
 from mercer.report import Evaluation, write_report
-from mercer.resource import Resource, find_device, free_memory
-from mercer.saving import read_file
-from mercer.tables import Table, TableError
-from mercer.watching import INTERRUPTED
+from mercer.tables.columns import Columns, fit_columns, read_arrays
+from mercer.tables.formats import Table, TableError
+from mercer.training.events.console import ConsoleProgress
+from mercer.training.events.dispatch import INTERRUPTED
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercer.measures import wilson_interval
+from mercer.metrics import wilson_interval
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import (
     LONGEST_LABEL,

@@ -12,7 +12,7 @@ from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import Markup, element, figure, join, table
 from mercer.report.numbers import duration, number, three_decimals, times
-from mercer.training import Epoch, History
+from mercer.training.loop import Epoch, History
 
 # Eigenvalues drawn of a long spectrum, evenly on the logarithmic axis.
 MOST_EIGENVALUES = 160

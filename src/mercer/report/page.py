@@ -17,7 +17,7 @@ import torch
 from sklearn.base import is_classifier
 
 import mercer
-from mercer.measures import wilson_interval
+from mercer.metrics import wilson_interval
 from mercer.report.errors import Evaluation, errors, rms
 from mercer.report.learning import Model, best_epoch, in_words, learning, plan_table
 from mercer.report.markup import Markup, bullets, element, facts, join, section

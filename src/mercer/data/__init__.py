@@ -1,0 +1,1 @@
+"""Prepared rows: what the kernel sees."""

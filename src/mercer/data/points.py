@@ -1,0 +1,122 @@
+"""Points ready for kernel evaluation: floats with their norms, or bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Values whose squares are held at once while norms are computed.
+NORM_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows.
+
+    Float points lie in memory as rows (x, 1, ||x||²): the product of such a row with the `partner` row
+    f (-2 z, ||z||², 1) of another point is f ||x - z||², with no further pass over the result.
+    """
+
+    x: Tensor  # (n, d)  floats, or int8 where the data is 8-bit
+    squared_norms: Tensor  # (n,)  floats
+    bound: float  # on the squared norms
+    extended: Tensor | None = None  # (n, d + 2), of which x and squared_norms are views
+    # (n,)  squared distance from the space that holds the other points, part of squared_norms
+    beyond: Tensor | None = None
+
+    @classmethod
+    def extend(cls, x: Tensor) -> Points:
+        """Points of float rows x, (n, d), copied once."""
+        n, d = x.shape
+        extended = x.new_empty(n, d + 2)
+        extended[:, :d] = x
+        return cls.of_extended(extended)
+
+    @classmethod
+    def of_extended(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
+        """Points of rows with room for two numbers after x, (n, d + 2), which are filled in."""
+        x, norms = extended[:, :-2], extended[:, -1]
+        extended[:, -2] = 1
+        for rows in _few_rows(x):
+            norms[rows] = x[rows].square().sum(1)
+        if beyond is not None:
+            norms += beyond
+        return cls.of_whole(extended, beyond)
+
+    @classmethod
+    def of_whole(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
+        """Points of rows (x, 1, ||x||²) as they are, (n, d + 2)."""
+        norms = extended[:, -1]
+        bound = float(norms.max()) if len(extended) else 0.0
+        return cls(extended[:, :-2], norms, bound, extended, beyond)
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Points:
+        beyond = None if self.beyond is None else self.beyond[rows]
+        if self.extended is None:
+            return Points(self.x[rows], self.squared_norms[rows], self.bound, None, beyond)
+        extended = self.extended[rows]
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
+
+    def to(self, device: torch.device | str) -> Points:
+        beyond = None if self.beyond is None else self.beyond.to(device)
+        if self.extended is None:
+            return Points(self.x.to(device), self.squared_norms.to(device), self.bound, None, beyond)
+        extended = self.extended.to(device)
+        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # views would be written out once each
+        if self.extended is None:
+            return (Points, (self.x, self.squared_norms, self.bound, None, self.beyond))
+        return (Points.of_extended, (self.extended, self.beyond))
+
+    def partner(self, factor: float) -> Tensor:
+        """f (-2 x, ||x||², 1) for every row, (n, d + 2); remembered, as many tiles share their rows."""
+        known: tuple[float, Tensor] | None = self.__dict__.get("_partner")
+        if known is None or known[0] != factor:
+            norms = factor * self.squared_norms[:, None]
+            partner = torch.cat([-2 * factor * self.x, norms, torch.full_like(norms, factor)], 1)
+            known = (factor, partner)
+            object.__setattr__(self, "_partner", known)
+        return known[1]
+
+    @property
+    def rows(self) -> Tensor:
+        """The points as they lie in memory or in a file: bytes, (n, d), or extended rows, (n, d + 2)."""
+        return self.x if self.extended is None else self.extended
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.squared_norms.dtype
+
+    @property
+    def is_bytes(self) -> bool:
+        return self.x.dtype == torch.int8
+
+    def as_floats(self) -> Points:
+        if not self.is_bytes:
+            return self
+        n, d = self.x.shape
+        extended = self.squared_norms.new_empty(n, d + 2)
+        extended[:, :d] = self.x
+        return Points.of_extended(extended, self.beyond)
+
+
+def _few_rows(x: Tensor) -> list[slice]:
+    """All rows, some at a time."""
+    step = max(1, NORM_ELEMENTS // max(1, x.shape[1]))
+    return [slice(first, first + step) for first in range(0, len(x), step)]
+
+
+def byte_points(codes: Tensor, dtype: torch.dtype, beyond: Tensor | None = None) -> Points:
+    """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
+    norms = [codes[rows].to(torch.int32).square_().sum(1) for rows in _few_rows(codes)]
+    squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
+    if beyond is not None:
+        squared_norms += beyond
+    return Points(codes, squared_norms, float(squared_norms.max()) if norms else 0.0, None, beyond)

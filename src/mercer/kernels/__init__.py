@@ -1,0 +1,75 @@
+"""Kernels k(x, z), and how one is found by name, by data or by function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from mercer.kernels.base import Kernel
+from mercer.kernels.custom import Custom
+from mercer.kernels.neural_tangent import NeuralTangent
+from mercer.kernels.radial import (
+    Cauchy,
+    ExponentialPower,
+    Gaussian,
+    Laplacian,
+    Matern32,
+    Matern52,
+    Radial,
+)
+
+__all__ = [
+    "KERNELS",
+    "Cauchy",
+    "Custom",
+    "ExponentialPower",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Matern32",
+    "Matern52",
+    "NeuralTangent",
+    "as_kernel",
+    "in_units",
+    "kernel_from_dict",
+]
+
+KERNELS: dict[str, type[Radial]] = {
+    cls.name: cls
+    for cls in (Gaussian, Laplacian, Cauchy, Matern32, Matern52, ExponentialPower, NeuralTangent)
+}
+
+
+def as_kernel(kernel: str | Kernel | Callable[[Tensor, Tensor], Tensor], bandwidth: float) -> Kernel:
+    """A kernel from a name (which takes `bandwidth`), a `Kernel` (which has its own) or a function."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel](bandwidth=bandwidth)
+    if callable(kernel):
+        return Custom(kernel)
+    raise ValueError(
+        f"`kernel` must be one of {', '.join(sorted(KERNELS))}, a mercer kernel or a function of "
+        f"two tensors. Got {kernel!r} instead."
+    )
+
+
+def in_units(kernel: Kernel, unit: float) -> Kernel:
+    """The same kernel for data divided by `unit`; the kernel must have a bandwidth."""
+    if not isinstance(kernel, Radial):
+        raise ValueError(f"Only a kernel with a bandwidth can change units. Got {kernel} instead.")
+    return replace(kernel, bandwidth=kernel.bandwidth / unit)
+
+
+def kernel_from_dict(data: dict[str, Any]) -> Kernel:
+    """The kernel that `Kernel.to_dict` described."""
+    name = data.get("name")
+    if name not in KERNELS:
+        raise ValueError(
+            f"A stored kernel must be one of {', '.join(sorted(KERNELS))}. Got {name!r} instead: "
+            "a kernel function of your own cannot be read back from data, so pass it again."
+        )
+    return replace(KERNELS[name](), **{key: value for key, value in data.items() if key != "name"})

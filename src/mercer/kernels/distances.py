@@ -1,0 +1,103 @@
+"""Squared distances of all pairs of points.
+
+They come from ||x||² + ||z||² - 2 x·z, one matrix product.  That subtracts large numbers to get small
+ones, so three things guard it: callers centre the data when the kernel is translation invariant, a
+point's distance to itself is set to 0, and pairs so close that rounding would show are computed again
+from x - z.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mercer.data.points import Points
+
+# A squared distance below this many units of rounding of ||x||² + ||z||² has lost more than about
+# one part in a hundred to cancellation and is computed again.
+CANCELLATION_UNITS = 100
+# Beyond this share of close pairs in a block, one pass over all pairs is cheaper than a gather.
+GATHER_SHARE = 1 / 16
+# Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
+GATHER_ELEMENTS = 1 << 22
+# Up to this many features a squared norm of bytes, at most 2^14 a feature, is a whole number that
+# float32 holds exactly, and so is every distance small enough for rounding to show.
+EXACT_FEATURES = 1_024
+
+
+def squared_distances(
+    a: Points,
+    b: Points,
+    same: bool,
+    out: Tensor | None = None,
+    factor: float = 1.0,
+    tolerance: float = 0.0,
+) -> Tensor:
+    """`factor` times the squared Euclidean distances of all pairs, (m, t).
+
+    `same` says that a and b are one set.  Close pairs keep their relative accuracy, being computed from
+    differences, unless the rounding error of all results is below `tolerance` as it is.
+    """
+    shape = (len(a), len(b))
+    d2 = torch.empty(shape, dtype=a.dtype, device=a.x.device) if out is None else out
+    if d2.numel() == 0:
+        return d2
+    rounding = 2 * torch.finfo(a.dtype).eps * (a.bound + b.bound)
+    exact = not abs(factor) * rounding <= tolerance
+    if a.is_bytes and b.is_bytes:
+        # Sums of products of bytes are exact.  They are made in the memory of the result where it can
+        # hold them, since fresh memory is slow.
+        fits = d2.is_contiguous() and d2.element_size() == 4
+        d2.copy_(torch._int_mm(a.x, b.x.T, out=d2.view(torch.int32) if fits else None))  # (m, t)
+        scale = 1.0 if exact else factor  # whole numbers stay whole until they are all added
+        torch.add(scale * a.squared_norms[:, None], d2, alpha=-2 * scale, out=d2)
+        d2.add_(scale * b.squared_norms[None, :])
+        if exact and a.x.shape[1] > EXACT_FEATURES:
+            d2.clamp_(min=0)
+        if exact:
+            return d2.mul_(factor)
+        return d2.fill_diagonal_(0) if same else d2
+    a, b = a.as_floats(), b.as_floats()
+    if a.extended is not None and b.extended is not None:
+        torch.mm(a.extended, b.partner(factor).T, out=d2)  # (m, t)
+    else:
+        torch.add(a.squared_norms[:, None], b.squared_norms[None, :], out=d2)  # (m, t)
+        d2.addmm_(a.x, b.x.T, beta=factor, alpha=-2 * factor)  # (m, t)
+    if same:
+        d2.fill_diagonal_(math.copysign(math.inf, factor))
+    if exact:
+        _recompute_close_pairs(a, b, d2, factor)
+    if same:
+        d2.fill_diagonal_(0)
+    return d2
+
+
+def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
+    threshold = CANCELLATION_UNITS * torch.finfo(d2.dtype).eps
+    largest = a.bound + b.bound
+    closest = (d2.amin() if factor > 0 else d2.amax()) / factor
+    if bool(closest >= threshold * largest):  # the usual case, decided by one cheap pass
+        return
+    limit = factor * threshold * (a.squared_norms[:, None] + b.squared_norms[None, :])  # (m, t)
+    close = d2 < limit if factor > 0 else d2 > limit  # (m, t)
+    rows, columns = close.nonzero(as_tuple=True)
+    if len(rows) > GATHER_SHARE * d2.numel():
+        # Euclidean distance by differences, never by a matrix product.
+        exact = torch.cdist(a.x, b.x, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        if a.beyond is not None:
+            exact += a.beyond[:, None]
+        if b.beyond is not None:
+            exact += b.beyond[None, :]
+        d2.copy_(torch.where(torch.isinf(d2), d2, exact.mul_(factor)))
+        return
+    step = max(1, GATHER_ELEMENTS // max(1, a.x.shape[1]))
+    for first in range(0, len(rows), step):
+        i, j = rows[first : first + step], columns[first : first + step]
+        exact = (a.x[i] - b.x[j]).square().sum(1)
+        if a.beyond is not None:
+            exact += a.beyond[i]
+        if b.beyond is not None:
+            exact += b.beyond[j]
+        d2[i, j] = factor * exact

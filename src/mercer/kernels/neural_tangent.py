@@ -1,0 +1,63 @@
+"""The neural tangent kernel of a wide network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mercer.data.points import Points
+from mercer.kernels.distances import squared_distances
+from mercer.kernels.radial import Radial
+
+
+@dataclass(frozen=True)
+class NeuralTangent(Radial):
+    """Neural tangent kernel of an infinitely wide ReLU network with `depth` hidden layers.
+
+    The input is (x / sigma, 1), the 1 being the bias.  With u_0 the cosine between two inputs and
+    c_0 = c_1 = 1 at u = 1,
+
+        kappa_0(u) = (pi - theta) / pi              kappa_1(u) = (u (pi - theta) + sin theta) / pi
+        u_{h+1} = kappa_1(u_h)                      Theta_{h+1} = Theta_h kappa_0(u_h) + u_{h+1}
+
+    and k(x, z) = |x| |z| Theta_depth, so that k(x, x) = (depth + 1) |x|².
+    """
+
+    depth: int = 2
+    name = "neural_tangent"
+    translation_invariant = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.depth, int) and self.depth >= 1):
+            raise ValueError(f"`depth` must be a whole number, at least 1. Got {self.depth!r} instead.")
+
+    def _profile_(self, u: Tensor) -> Tensor:
+        raise NotImplementedError("The neural tangent kernel is not a function of distance alone.")
+
+    def _lengths(self, a: Points) -> Tensor:
+        return (a.squared_norms / self.bandwidth**2 + 1).sqrt_()  # (n,)
+
+    def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
+        d2 = squared_distances(a, b, same, out, self._factor)  # (m, t)
+        length_a, length_b = self._lengths(a)[:, None], self._lengths(b)[None, :]
+        scale = length_a * length_b  # (m, t)
+        # The angle from the chord, 1 - cos = (d² - (|x| - |z|)²) / (2 |x| |z|): the cosine itself
+        # has no digits left for points that are close together.
+        chord = d2.sub_((length_a - length_b).square_()).clamp_(min=0)  # (m, t)
+        theta = chord.div_(4 * scale).clamp_(max=1).sqrt_().asin_().mul_(2)  # (m, t)
+        u = torch.cos(theta)
+        tangent = u.clone()
+        for _ in range(self.depth):
+            straight = (math.pi - theta) / math.pi  # kappa_0
+            u = (u * straight).add_(torch.sin(theta), alpha=1 / math.pi).clamp_(-1, 1)  # kappa_1
+            tangent.mul_(straight).add_(u)
+            theta = torch.acos(u)
+        result = tangent.mul_(scale)
+        return result if out is None else out.copy_(result)
+
+    def diagonal(self, a: Points) -> Tensor:
+        return (self.depth + 1) * self._lengths(a).square_()

@@ -1,0 +1,1 @@
+"""Products with the kernel matrix."""

@@ -1,0 +1,1 @@
+"""What the device offers, and the numbers chosen for it."""

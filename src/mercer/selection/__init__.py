@@ -1,0 +1,1 @@
+"""Kernel, bandwidth and ridge by leave-one-out error."""

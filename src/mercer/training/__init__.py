@@ -1,0 +1,1 @@
+"""Epochs over steps, watched, guarded and stopped early."""

@@ -1,0 +1,1 @@
+"""What happens beside training: console, callbacks, interrupts, checkpoints."""

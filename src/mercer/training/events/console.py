@@ -1,0 +1,87 @@
+"""What a person sees while training runs: a live line in terminals and notebooks, lines elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from mercer.training.loop import Epoch
+
+# Redrawing more often than this only flickers.
+REDRAW_SECONDS = 0.1
+# What takes less than this is over before anybody wonders.
+PATIENCE_SECONDS = 2.0
+CLEAR = "\r\x1b[K"
+BAR = 24
+
+
+class ConsoleProgress:
+    """Writes to a stream (standard error by default); into pipes and files, epochs only."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        # A notebook's stream is no terminal, but goes back to the beginning of a line as one does.
+        notebook = type(self.stream).__module__.startswith("ipykernel")
+        self.live = self.stream.isatty() or notebook
+        self._drawn = 0.0
+        self._start = time.perf_counter()
+        self._score = ""  # of the last epoch that had one
+
+    def on_stage(self, text: str) -> None:
+        """Something that has no steps to count."""
+        self._show(f"{text} …")
+
+    def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
+        if batch == 1:
+            self._start = time.perf_counter()
+        if self._due():
+            left = self._left(batch, n_batches)
+            text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}  loss {loss:.4g}"
+            self._show(f"{text}{self._score}  {left:.0f} s left in this epoch")
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        parts = [f"epoch {epoch.number:>3}", f"train loss {epoch.train_loss:.4g}"]
+        if epoch.validation_loss is not None and epoch.validation_score is not None:
+            parts.append(f"held-out loss {epoch.validation_loss:.4g}")
+            self._score = f"  score {epoch.validation_score:.4f}"
+            parts.append(self._score.strip())
+        parts.append(f"{epoch.seconds:.2f} s")
+        if epoch.halvings:
+            parts.append(f"step halved {epoch.halvings} ×")
+        self.stream.write((CLEAR if self.live else "") + "  ".join(parts) + "\n")
+        self.stream.flush()
+
+    def on_rows(self, done: int, total: int) -> None:
+        """Rows predicted; nothing is shown for what is over soon."""
+        if time.perf_counter() - self._start > PATIENCE_SECONDS and self._due():
+            left = self._left(done, total)
+            self._show(f"predicting  {_bar(done, total)} {done:,}/{total:,} rows  {left:.0f} s left")
+        if done == total:
+            self.clear()
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        self._show("")
+
+    def _left(self, done: int, total: int) -> float:
+        return (time.perf_counter() - self._start) / done * (total - done)
+
+    def _due(self) -> bool:
+        now = time.perf_counter()
+        if not self.live or now - self._drawn < REDRAW_SECONDS:
+            return False
+        self._drawn = now
+        return True
+
+    def _show(self, text: str) -> None:
+        if self.live:
+            # A line that wraps could not be taken away again.
+            self.stream.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
+            self.stream.flush()
+
+
+def _bar(done: int, total: int) -> str:
+    filled = BAR * done // total
+    return f"[{'█' * filled}{'·' * (BAR - filled)}]"
