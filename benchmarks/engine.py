@@ -190,7 +190,7 @@ def part_prediction(folder: Path) -> list[dict[str, Any]]:
         generator.normal(size=shape).astype(np.float32) for shape in ((40_000, 18), (20_000, 440))
     )
     outputs = generator.normal(size=(20_000, 144))
-    common: dict[str, Any] = {"ridge": 0.0, "tol": 0.0, "max_epochs": 3, "random_state": 0}
+    common: dict[str, Any] = {"ridge": 0.0, "interpolation_tol": 0.0, "max_iter": 3, "random_state": 0}
     gaussian, laplacian = Gaussian(4.0), Laplacian(30.0)
     fits = {
         "MNIST, 60,000 rows": (KernelClassifier(Gaussian(5.0), **common), images, digits),
@@ -198,7 +198,7 @@ def part_prediction(folder: Path) -> list[dict[str, Any]]:
         "d = 18, 40,000 rows": (KernelRegressor(gaussian, **common), few, np.sin(few[:, 0])),
         "d = 440, l = 144, 20,000 rows": (KernelRegressor(laplacian, **common), many, outputs),
         "defaults on d = 18, 5,000 rows": (
-            KernelRegressor(max_epochs=3, random_state=0),
+            KernelRegressor(max_iter=3, random_state=0),
             few[:5_000],
             np.sin(few[:5_000, 0]),
         ),
@@ -231,7 +231,7 @@ y = np.sin(X[:, :3])
 KernelRegressor("laplacian", random_state=0).fit(X[:300], y[:300])  # libraries and threads are there
 before = psutil.Process().memory_info().rss
 open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
-model = KernelRegressor("laplacian", random_state=0, memory=memory, max_epochs=2).fit(X, y)
+model = KernelRegressor("laplacian", random_state=0, memory_limit=memory, max_iter=2).fit(X, y)
 peak = next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
 print(model.plan_.peak_memory, peak - before)
 """

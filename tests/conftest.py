@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,23 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def desk() -> Resource:
-    """A device written down by hand, so that plans do not depend on the machine that runs the tests."""
+    """A user-specified device, so that plans do not depend on the machine that runs the tests."""
     return Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
+
+
+@pytest.fixture
+def on_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
+    """Fits follow the plan for `desk` on any machine."""
+    monkeypatch.setattr("mercer.engine.measure_resource", lambda device, dtype: desk)
+    return desk
+
+
+@pytest.fixture
+def on_byte_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
+    """The same where products of bytes pay, which they do not on every machine."""
+    device = replace(desk, integer_gain=4.0)
+    monkeypatch.setattr("mercer.engine.measure_resource", lambda *_: device)
+    return device
 
 
 @pytest.fixture

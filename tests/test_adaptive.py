@@ -106,7 +106,7 @@ def test_plan_says_which_bound_was_active(capacity, memory, n, bound, rng):
         points,
         1,
         Resource(capacity=capacity, memory=memory),
-        requests=Requests(subsample_size=min(n, 200), n_components=150)
+        requests=Requests(subsample_size=min(n, 200), preconditioner_rank=150)
         if bound != "data"
         else Requests(),
     )
@@ -126,9 +126,9 @@ def test_subsample_grows_when_it_is_too_small_for_the_device(rng):
 
 def test_numbers_set_by_hand_are_kept(problem, desk):
     kernel, points = problem
-    requests = Requests(subsample_size=100, n_components=20, batch_size=17, step_size=3.5)
+    requests = Requests(subsample_size=100, preconditioner_rank=20, batch_size=17, step_size=3.5)
     plan, levelled = adapt(kernel, points, 2, desk, requests=requests)
-    assert (plan.subsample_size, plan.n_components, plan.batch_size, plan.step_size) == (
+    assert (plan.subsample_size, plan.preconditioner_rank, plan.batch_size, plan.step_size) == (
         100,
         20,
         17,
@@ -152,11 +152,11 @@ def test_with_a_ridge_the_spectrum_of_the_ridged_operator_is_level(problem):
     np.testing.assert_allclose(found[q:], expected[q:], rtol=1e-6)
 
 
-def test_a_heavy_ridge_takes_few_epochs(rng, desk):
+def test_a_heavy_ridge_takes_few_epochs(rng, on_desk):
     X = rng.normal(size=(600, 3))
     y = np.sin(X[:, 0]) + rng.normal(size=600)
     model = mercer.KernelRegressor(
-        "laplacian", bandwidth=1.0, ridge=9.0, early_stopping=False, resource=desk, random_state=0
+        "laplacian", bandwidth=1.0, ridge=9.0, early_stopping=False, random_state=0
     ).fit(X, y)
     assert model.converged_
     assert model.n_iter_ <= 10

@@ -72,16 +72,16 @@ def test_bandwidth(data, value):
         ("ridge", np.nan),
         ("subsample_size", 0),
         ("subsample_size", 2.5),
-        ("n_components", 0),
+        ("preconditioner_rank", 0),
         ("batch_size", -3),
         ("batch_size", "big"),
         ("step_size", 0.0),
-        ("max_epochs", 0),
-        ("patience", 0),
-        ("tol", -1),
+        ("max_iter", 0),
+        ("n_iter_no_change", 0),
+        ("interpolation_tol", -1),
         ("validation_fraction", 1.5),
         ("precision", "float16"),
-        ("memory", -5),
+        ("memory_limit", -5),
     ],
 )
 def test_parameters(data, name, value):
@@ -90,10 +90,10 @@ def test_parameters(data, name, value):
 
 def test_more_components_than_subsampled_points(data):
     fails(
-        "less than the subsample size s=20. Got 20 instead. Lower `n_components` or raise",
+        "less than the subsample size s=20. Got 20 instead. Lower `preconditioner_rank` or raise",
         *data,
         subsample_size=20,
-        n_components=20,
+        preconditioner_rank=20,
     )
 
 
@@ -132,8 +132,8 @@ def test_constant_features(data):
 @pytest.mark.parametrize("n", [80, 2500])
 def test_all_rows_identical(kernel, n):
     X, y = np.ones((n, 4)), np.arange(n) % 2
-    good(KernelClassifier(kernel, random_state=0, max_epochs=3).fit(X, y), X)
-    model = good(KernelRegressor(kernel, random_state=0, max_epochs=3).fit(X, y * 1.0), X)
+    good(KernelClassifier(kernel, random_state=0, max_iter=3).fit(X, y), X)
+    model = good(KernelRegressor(kernel, random_state=0, max_iter=3).fit(X, y * 1.0), X)
     # No function fits rows that contradict each other; the answer stays near the targets.
     assert ((model.predict(X) > -0.5) & (model.predict(X) < 1.5)).all()
 
@@ -145,7 +145,7 @@ def test_duplicated_rows_with_equal_and_with_conflicting_targets(kernel, rng):
     model = good(KernelRegressor(kernel, random_state=0).fit(X, y), X)
     np.testing.assert_allclose(model.predict(X), y, atol=0.05)
     noisy = y + rng.normal(size=200)
-    good(KernelRegressor(kernel, random_state=0, max_epochs=20).fit(X, noisy), X)
+    good(KernelRegressor(kernel, random_state=0, max_iter=20).fit(X, noisy), X)
 
 
 def test_constant_target(data):

@@ -31,9 +31,9 @@ def data(rng, n):
 
 
 @pytest.mark.parametrize("kernel", [*sorted(KERNELS), FUNCTION], ids=str)
-def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rng, gpu, desk):
+def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rng, gpu, on_desk):
     X, y = data(rng, 700)
-    parameters = {"random_state": 0, "resource": desk, "max_epochs": 5, "precision": "float64"}
+    parameters = {"random_state": 0, "max_iter": 5, "precision": "float64"}
     there = KernelRegressor(kernel, device="cuda", **parameters).fit(X, y)
     ran = sum(gpu.operations.values())
     assert ran > 100
@@ -47,7 +47,7 @@ def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rn
 def test_classifier_with_a_subsample_and_auto_device(rng, gpu):
     X, y = data(rng, 3000)
     labels = np.digitize(y, [-1, 1])
-    model = KernelClassifier(random_state=0, max_epochs=4).fit(X, labels)
+    model = KernelClassifier(random_state=0, max_iter=4).fit(X, labels)
     assert model.machine_.device.type == "cuda"
     assert model.plan_.device_name == "Stand-in 3000"
     assert model.plan_.memory == pytest.approx(0.95 * (8 << 30))

@@ -27,9 +27,9 @@ def _close_figures():
 
 
 @pytest.fixture
-def model(desk):
+def model(on_desk):
     X, y = load_digits(return_X_y=True)
-    fitted = KernelClassifier(resource=desk, n_components=20, random_state=0).fit(X[:600], y[:600])
+    fitted = KernelClassifier(preconditioner_rank=20, random_state=0).fit(X[:600], y[:600])
     machine, s = fitted.machine_, fitted.plan_.subsample_size
     fitted.eigenvalues_ = (nystrom_spectrum(machine.kernel, machine.centres[:s], 40).sigma / s).numpy()
     return fitted
@@ -68,7 +68,7 @@ def test_ring_is_at_the_lowest_held_out_loss():
     assert labels(display)[-1] == "kept: epoch 3\nscore 0.8750"
 
 
-def test_ring_is_where_the_weights_kept_were_reached(rng, desk):
+def test_ring_is_where_the_weights_kept_were_reached(rng, on_desk):
     """Noise without a ridge is overfitted before the first epoch ends."""
     X = rng.normal(size=(12_000, 3))
     y = np.sin(X[:, 0]) + 3 * rng.normal(size=len(X))
@@ -76,10 +76,9 @@ def test_ring_is_where_the_weights_kept_were_reached(rng, desk):
         "laplacian",
         bandwidth=1.0,
         ridge=0.0,
-        n_components=50,
-        max_epochs=2,
+        preconditioner_rank=50,
+        max_iter=2,
         random_state=0,
-        resource=desk,
     )
     with pytest.warns(ConvergenceWarning):
         model.fit(X, y)
@@ -90,9 +89,9 @@ def test_ring_is_where_the_weights_kept_were_reached(rng, desk):
     assert labels(display)[-1] == f"kept: after {model.best_epoch_:.2g} epochs"
 
 
-def test_ring_names_the_score_of_the_estimator(model, desk):
+def test_ring_names_the_score_of_the_estimator(model, on_desk):
     x = np.linspace(0, 6, 600)[:, None]
-    regressor = KernelRegressor(resource=desk, random_state=0).fit(x, np.sin(x[:, 0]))
+    regressor = KernelRegressor(random_state=0).fit(x, np.sin(x[:, 0]))
     assert "accuracy" in labels(LearningCurveDisplay.from_estimator(model))[-1]
     assert "R²" in labels(LearningCurveDisplay.from_estimator(regressor))[-1]
 
@@ -118,7 +117,7 @@ def test_a_loss_of_zero_can_be_drawn(held_out):
 
 def test_spectrum_is_level_up_to_q_and_unchanged_after(model):
     display = SpectrumDisplay.from_estimator(model)
-    q, eigenvalues = model.plan_.n_components, model.eigenvalues_
+    q, eigenvalues = model.plan_.preconditioner_rank, model.eigenvalues_
     drawn = lines(display)
     np.testing.assert_array_equal(drawn["$k$"][0], np.arange(1, 41))
     np.testing.assert_array_equal(drawn["$k$"][1], eigenvalues)

@@ -50,6 +50,7 @@ def test_public_names_are_locked():
         "CSVLog",
         "Callback",
         "Cauchy",
+        "Checkpoint",
         "Custom",
         "DivergenceError",
         "Epoch",
@@ -208,7 +209,7 @@ def test_a_plan_can_be_made_without_training(iris):
 
 def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
     titan = mercer.Resource(capacity=1e11, memory=12e9, name="a device far away")
-    plan = KernelClassifier(resource=titan, random_state=0).plan(*iris)
+    plan = KernelClassifier(random_state=0).plan(*iris, resource=titan)
     assert plan.device_name == "a device far away"
     assert plan.capacity == 1e11
 

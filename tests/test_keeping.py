@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 import mercer
-from mercer import Callback, CSVLog, KernelClassifier, KernelRegressor, TimeLimit
+from mercer import Callback, Checkpoint, CSVLog, KernelClassifier, KernelRegressor, TimeLimit
 from mercer.files.container import read_file, write_file
 
 
@@ -40,7 +40,7 @@ def wave(rng, n=900):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_a_saved_classifier_predicts_bit_for_bit_the_same(tmp_path, digits, precision):
     X, y = digits
-    model = KernelClassifier(random_state=0, precision=precision, max_epochs=3).fit(X, y)
+    model = KernelClassifier(random_state=0, precision=precision, max_iter=3).fit(X, y)
     model.save(tmp_path / "model.mercer")
     again = mercer.load(tmp_path / "model.mercer")
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
@@ -54,7 +54,7 @@ def test_a_saved_classifier_predicts_bit_for_bit_the_same(tmp_path, digits, prec
     assert again.get_params()["precision"] == precision
 
 
-def test_a_saved_regressor_keeps_bytes_scale_and_names(tmp_path, rng):
+def test_a_saved_regressor_keeps_bytes_scale_and_names(tmp_path, rng, on_byte_desk):
     pd = pytest.importorskip("pandas")
     pixels = rng.integers(0, 256, size=(300, 80)).astype(np.float32)
     model = KernelRegressor("gaussian", bandwidth=900.0, random_state=0).fit(pixels, pixels[:, :2])
@@ -132,9 +132,9 @@ def test_a_function_of_ones_own_cannot_be_saved_and_that_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_module_has_the_same_outputs(digits, rng):
+def test_the_module_has_the_same_outputs(digits, rng, on_byte_desk):
     X, y = digits
-    model = KernelClassifier(random_state=0, max_epochs=3).fit(X[:600], y[:600])
+    model = KernelClassifier(random_state=0, max_iter=3).fit(X[:600], y[:600])
     other = X[600:700].copy()
     other[:, 0] = 3.0  # constant in training
     module = model.to_torch()
@@ -165,21 +165,19 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     monkeypatch.setattr("mercer.operators.tiled.CPU_PANEL_ROWS", 200)
     X, y = digits
     path = tmp_path / "run"
-    parameters = {"random_state": 0, "max_epochs": 4, "memory": memory, "subsample_size": 300}
+    parameters = {"random_state": 0, "max_iter": 4, "memory_limit": memory, "subsample_size": 300}
     whole = KernelClassifier(**parameters).fit(X, y)
 
-    seen = []
-    real = mercer.training.events.dispatch.Watch.on_panel
+    class CtrlC(Callback):
+        panels = 0
 
-    def interrupted(self, training):
-        seen.append(training.panel)
-        if len(seen) == panel:
-            self.interrupted = lambda: True
-        return real(self, training)
+        def on_panel_end(self, run):
+            self.panels += 1
+            if self.panels == panel - 1:  # seen at the next panel's end
+                os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(mercer.training.events.dispatch.Watch, "on_panel", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard"):
-        part = KernelClassifier(**parameters, checkpoint=path).fit(X, y)
+        part = KernelClassifier(**parameters, callbacks=[CtrlC(), Checkpoint(path)]).fit(X, y)
     assert part.n_iter_ < whole.n_iter_
     assert part.score(X, y) > 0.5  # a usable model
     resumed = KernelClassifier(**parameters).fit(X, y, resume=path)
@@ -191,7 +189,7 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
 def test_a_checkpoint_of_other_data_is_refused(tmp_path, digits):
     X, y = digits
     path = tmp_path / "run"
-    KernelClassifier(random_state=0, checkpoint=path, checkpoint_minutes=0, max_epochs=1).fit(X, y)
+    KernelClassifier(random_state=0, callbacks=[Checkpoint(path, minutes=0)], max_iter=1).fit(X, y)
     with pytest.raises(ValueError, match="the data it was made with"):
         KernelClassifier(random_state=0).fit(X[::-1], y[::-1], resume=path)
 
@@ -205,8 +203,8 @@ print("ready", flush=True)
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     model = KernelRegressor(
-        "laplacian", bandwidth=3.0, ridge=0.0, batch_size=4, n_components=1, max_epochs=10**6, tol=0.0,
-        early_stopping=False, random_state=0, verbose=1,
+        "laplacian", bandwidth=3.0, ridge=0.0, batch_size=4, preconditioner_rank=1, max_iter=10**6,
+        interpolation_tol=0.0, early_stopping=False, random_state=0, verbose=1,
     ).fit(X, y)
 print(any("interrupted" in str(w.message) for w in told), model.score(X, y) > 0.1, model.stop_reason_)
 """
@@ -241,7 +239,7 @@ def test_the_keyboard_is_given_back_and_other_threads_are_left_alone():
 def test_a_warm_start_goes_on_from_the_last_weights(rng):
     X, y = wave(rng)
     settings = {"kernel": "laplacian", "bandwidth": 2.0, "ridge": 0.0, "early_stopping": False}
-    model = KernelRegressor(**settings, max_epochs=3, warm_start=True, random_state=0)
+    model = KernelRegressor(**settings, max_iter=3, warm_start=True, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         first = model.fit(X, y).history_[0].train_loss
@@ -285,8 +283,8 @@ def test_sample_weights_solve_the_dense_weighted_problem(rng, scale):
         bandwidth=2.0,
         ridge=0.2,
         precision="float64",
-        tol=1e-22,
-        max_epochs=5000,
+        interpolation_tol=1e-22,
+        max_iter=5000,
         random_state=0,
     ).fit(X, y, sample_weight=w)
     kept = w > 0

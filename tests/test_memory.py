@@ -29,7 +29,7 @@ settings = dict(kernel="laplacian", random_state=0)
 KernelRegressor(**settings).fit(X[:300], y[:300])  # libraries and threads are there, and counted before
 before = psutil.Process().memory_info().rss
 open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
-model = KernelRegressor(**settings, memory=memory, max_epochs=2).fit(X, y)
+model = KernelRegressor(**settings, memory_limit=memory, max_iter=2).fit(X, y)
 model.predict(X[:2000])
 peak = next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
 print((peak - before) / 1024**2, model.plan_.kept_memory / 1024**2, model.plan_.peak_memory / 1024**2)
@@ -79,16 +79,16 @@ def test_a_model_whose_data_does_not_fit_is_trained_saved_and_loaded(rng, tmp_pa
     X = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(n, d))
     X[:] = rng.normal(size=(n, d))
     y = np.tanh(X[:, :20].sum(1) / 4)
-    settings = {"bandwidth": 20.0, "ridge": 0.1, "subsample_size": 200, "n_components": 50}
-    settings |= {"batch_size": 64, "max_epochs": 3, "random_state": 0}
-    model = KernelRegressor("gaussian", memory="15MB", **settings).fit(X, y)
+    settings = {"bandwidth": 20.0, "ridge": 0.1, "subsample_size": 200, "preconditioner_rank": 50}
+    settings |= {"batch_size": 64, "max_iter": 3, "random_state": 0}
+    model = KernelRegressor("gaussian", memory_limit="15MB", **settings).fit(X, y)
     assert X.nbytes > model.plan_.memory / 2
     assert model.plan_.data_on_disk
     assert "in a file" in str(model.plan_)
     model.save(tmp_path / "model")
     loaded = mercer.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X[:100]), model.predict(X[:100]))
-    roomy = KernelRegressor("gaussian", memory="2GB", **settings).fit(X, y)
+    roomy = KernelRegressor("gaussian", memory_limit="2GB", **settings).fit(X, y)
     assert not roomy.plan_.data_on_disk
     # Fewer fresh points are affordable, so the step is another by a few thousandths.
     np.testing.assert_allclose(model.predict(X), roomy.predict(X), atol=2e-3)
@@ -96,7 +96,7 @@ def test_a_model_whose_data_does_not_fit_is_trained_saved_and_loaded(rng, tmp_pa
 
 def test_a_tight_budget_does_not_shrink_the_batch_to_nothing(rng):
     X = rng.normal(size=(6_000, 400)).astype(np.float32)
-    plan = KernelRegressor("laplacian", memory="8MB", random_state=0).plan(X, X[:, 0])
+    plan = KernelRegressor("laplacian", memory_limit="8MB", random_state=0).plan(X, X[:, 0])
     assert plan.memory_batch_size == 0
     assert plan.batch_size > 8
 
@@ -116,7 +116,7 @@ def test_training_survives_a_hard_limit_that_its_data_alone_would_break(tmp_path
         "import sys, warnings, numpy as np; from mercer import KernelRegressor; "
         "warnings.simplefilter('ignore'); "
         f"X = np.memmap({str(tmp_path / 'x')!r}, dtype=np.float32, mode='r', shape=({n}, {d})); "
-        "model = KernelRegressor('laplacian', memory='60MB', random_state=0, max_epochs=1)"
+        "model = KernelRegressor('laplacian', memory_limit='60MB', random_state=0, max_iter=1)"
         ".fit(X, X[:, 0]); "
         f"model.save({str(tmp_path / 'model')!r}); print(model.plan_.data_on_disk)"
     )

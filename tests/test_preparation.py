@@ -60,7 +60,7 @@ def test_auto_projection_keeps_all_of_data_that_spans_less(rng):
 
 def test_projection_on_a_number_of_directions_is_that_of_principal_components(rng):
     X = rng.normal(size=(200, 6)) * [5, 4, 3, 0.1, 0.1, 0.1]
-    model = KernelRegressor("gaussian", bandwidth=4.0, ridge=1e-3, n_features=3, random_state=0)
+    model = KernelRegressor("gaussian", bandwidth=4.0, ridge=1e-3, n_pca_components=3, random_state=0)
     model.fit(X, X[:, 0])
     assert model.machine_.centres.x.shape[1] == 3
     assert "projected on 3 principal directions (approximate)" in str(model.plan_)
@@ -103,10 +103,10 @@ def test_all_features_constant_gives_the_mean():
     np.testing.assert_allclose(model.predict(np.ones((2, 3))), 9.5, atol=0.05)
 
 
-@pytest.mark.parametrize("n_features", [0, "some", 1.5])
-def test_a_wrong_number_of_features_is_refused(n_features):
-    with pytest.raises(ValueError, match="`n_features` must be"):
-        KernelClassifier(n_features=n_features).fit(np.eye(4), [0, 1, 0, 1])
+@pytest.mark.parametrize("n_pca_components", [0, "some", 1.5])
+def test_a_wrong_number_of_features_is_refused(n_pca_components):
+    with pytest.raises(ValueError, match="`n_pca_components` must be"):
+        KernelClassifier(n_pca_components=n_pca_components).fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_a_kernel_that_sees_the_origin_gets_the_data_as_it_is(rng):
@@ -114,7 +114,7 @@ def test_a_kernel_that_sees_the_origin_gets_the_data_as_it_is(rng):
     X[:, 1] = 1
     kernel = mercer.NeuralTangent(bandwidth=1.0)
     model = KernelRegressor(
-        kernel, ridge=0.1, precision="float64", tol=1e-20, max_epochs=2000, random_state=0
+        kernel, ridge=0.1, precision="float64", interpolation_tol=1e-20, max_iter=2000, random_state=0
     ).fit(X, X[:, 0])
     K = kernel.block(*[kernel.points(torch.from_numpy(X))] * 2, same=True).numpy()
     expected = oracles.solution(K, X[:, 0] - X[:, 0].mean(), ridge=0.1)

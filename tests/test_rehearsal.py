@@ -121,7 +121,7 @@ def test_reading_is_counted_by_outputs():
 def test_the_plan_of_an_estimator_is_that_of_its_fit(rng):
     X = rng.normal(size=(2_500, 6))
     y = np.sin(X[:, 0])
-    model = mercer.KernelRegressor("laplacian", bandwidth=3.0, ridge=0.0, random_state=3, max_epochs=2)
+    model = mercer.KernelRegressor("laplacian", bandwidth=3.0, ridge=0.0, random_state=3, max_iter=2)
     plan = model.plan(X, y)
     with pytest.warns(mercer.estimators.ConvergenceWarning):
         model.fit(X, y)
@@ -149,7 +149,7 @@ def test_a_rehearsal_changes_nothing(rng, desk):
 def test_a_single_epoch_keeps_nothing(rng):
     X = rng.normal(size=(300, 4))
     once, twice = (
-        mercer.KernelRegressor("laplacian", bandwidth=2.0, ridge=0.0, max_epochs=count).plan(X, X[:, 0])
+        mercer.KernelRegressor("laplacian", bandwidth=2.0, ridge=0.0, max_iter=count).plan(X, X[:, 0])
         for count in (1, 2)
     )
     assert once.kept_memory == 0 < twice.kept_memory

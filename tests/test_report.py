@@ -27,7 +27,6 @@ from sklearn.metrics import confusion_matrix, r2_score
 
 from mercer import History, KernelClassifier, KernelRegressor, load
 from mercer.metrics import wilson_interval
-from mercer.planning.resource import Resource
 from mercer.report import Evaluation, write_report
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import visible
@@ -46,7 +45,6 @@ FLAGS = [
     "--disable-sync",
     "--hide-scrollbars",
 ]
-DESK = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
 
 
 class Browser:
@@ -178,7 +176,7 @@ class Page(HTMLParser):
         return next(rows[1:] for rows in self.tables if rows[0] == ["", "Predicted"])
 
 
-SETTINGS: dict[str, Any] = {"resource": DESK, "random_state": 0}
+SETTINGS: dict[str, Any] = {"random_state": 0}
 WORDS = {
     "title": "Digits by their pixels",
     "command": "mercer fit digits.csv --target digit",
@@ -254,7 +252,7 @@ def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, dig
 
 def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
     X, y = load_digits(return_X_y=True)
-    model = KernelClassifier(max_epochs=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
+    model = KernelClassifier(max_iter=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
     text = page(tmp_path / "r.html", model, None).text
     assert "Not measured" in text
     assert "A single epoch was trained" in text

@@ -34,11 +34,11 @@ def test_training_to_tolerance_reaches_the_direct_solution(kernel, rng):
     fresh = rng.normal(size=(200, 5))
     model = KernelRegressor(
         kernel,
-        n_components=900,  # of 1,000: smooth kernels in 5 dimensions are close to singular
+        preconditioner_rank=900,  # of 1,000: smooth kernels in 5 dimensions are close to singular
         precision="float64",
         early_stopping=False,
-        tol=1e-14,
-        max_epochs=2000,
+        interpolation_tol=1e-14,
+        max_iter=2000,
         random_state=0,
     ).fit(X, y)
     assert model.converged_
@@ -53,9 +53,9 @@ def test_levelled_and_plain_kernel_converge_to_the_same_function(rng, desk):
     kernel = mercer.Laplacian(1.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(150, 4))))
     y = torch.from_numpy(rng.normal(size=(150, 1)))
-    requests = Requests(subsample_size=100, n_components=40)
+    requests = Requests(subsample_size=100, preconditioner_rank=40)
     plan, levelled = adapt(kernel, points, 1, desk, requests=requests)
-    limits = Limits(max_epochs=3000, tol=1e-13, patience=3, tolerance=0)
+    limits = Limits(max_iter=3000, interpolation_tol=1e-13, n_iter_no_change=3, tol=0)
     products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 1)
     ours = train(products, levelled, plan, y, limits)
     plain = train_sgd(products, plan, y, limits)
@@ -84,7 +84,7 @@ def with_outliers(rng, n=3000):
 def test_planted_outliers_train_without_help_from_the_guard(kernel, rng):
     X, y = with_outliers(rng)
     model = KernelRegressor(
-        kernel, bandwidth=2.0, early_stopping=False, tol=1e-5, max_epochs=200, random_state=0
+        kernel, bandwidth=2.0, early_stopping=False, interpolation_tol=1e-5, max_iter=200, random_state=0
     ).fit(X, y)
     assert model.converged_
     assert sum(e.halvings for e in model.history_.epochs) == 0
@@ -101,8 +101,8 @@ def test_outliers_with_a_ridge_reach_the_dense_solution(rng):
         ridge=0.1,
         precision="float64",
         early_stopping=False,
-        tol=1e-20,
-        max_epochs=300,
+        interpolation_tol=1e-20,
+        max_iter=300,
         random_state=0,
     ).fit(X, y)
     assert sum(e.halvings for e in model.history_.epochs) == 0
@@ -118,7 +118,7 @@ def test_fast_paths_equal_the_plain_computation(rng, desk, budget, panel_rows, w
     points = kernel.points(torch.from_numpy(rng.normal(size=(500, 4))))
     y = torch.from_numpy(rng.normal(size=(500, 2)))
     plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(120, 30, 50))
-    limits = Limits(max_epochs=3, tol=0, patience=3, tolerance=0)
+    limits = Limits(max_iter=3, interpolation_tol=0, n_iter_no_change=3, tol=0)
     start = torch.zeros_like(y)
     start[:warm] = torch.from_numpy(rng.normal(scale=0.01, size=(warm, 2)))
     # Triangular first epoch, several batches a panel, tiles kept in part or whole ...
@@ -172,7 +172,7 @@ def test_another_order_in_each_epoch_converges_sooner(rng, desk):
 
 
 def epochs_to(loss, trainer, limit=400):
-    outcome = trainer(Limits(max_epochs=limit, tol=loss, patience=3, tolerance=0))
+    outcome = trainer(Limits(max_iter=limit, interpolation_tol=loss, n_iter_no_change=3, tol=0))
     return len(outcome.history)
 
 
@@ -215,7 +215,7 @@ def test_original_equals_improved_where_the_subsample_is_all_the_data(rng, desk)
     plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(200, 20, 40))
     sigma = nystrom_spectrum(kernel, points, 20).sigma
     products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, 2)
-    limits = Limits(max_epochs=3, tol=0, patience=3, tolerance=0)
+    limits = Limits(max_iter=3, interpolation_tol=0, n_iter_no_change=3, tol=0)
     improved = train(products, levelled, plan, y, limits)
     original = train_original(
         products, original_preconditioner(products, levelled, sigma), plan, y, limits
@@ -260,7 +260,7 @@ def test_a_step_beyond_repair_ends_in_one_clear_error(rng):
 def test_weights_that_overflow_in_the_last_epoch_are_not_returned(rng):
     # One epoch of one batch: no later loss shows what its step did.
     X = rng.normal(size=(60, 3))
-    model = KernelRegressor(step_size=1e38, batch_size=60, max_epochs=1, random_state=0)
+    model = KernelRegressor(step_size=1e38, batch_size=60, max_iter=1, random_state=0)
     model.fit(X, 1e3 * rng.normal(size=60))
     assert np.isfinite(model.dual_coef_).all()
     assert model.history_[0].halvings > 0
@@ -270,13 +270,15 @@ def test_a_kernel_that_is_not_positive_definite_ends_in_one_clear_error(rng):
     X = rng.normal(size=(60, 3))
     indefinite = mercer.Custom(lambda a, b: torch.cdist(a, b) + 0.1)
     with pytest.raises(DivergenceError, match="the kernel is not positive definite"):
-        KernelRegressor(indefinite, max_epochs=1000, random_state=0).fit(X, rng.normal(size=60))
+        KernelRegressor(indefinite, max_iter=1000, random_state=0).fit(X, rng.normal(size=60))
 
 
 def test_not_converged_at_max_epochs_warns(rng):
     X = rng.normal(size=(100, 3))
-    with pytest.warns(ConvergenceWarning, match="stopped at `max_epochs`=1 before it converged"):
-        model = KernelRegressor(tol=1e-12, max_epochs=1, random_state=0).fit(X, rng.normal(size=100))
+    with pytest.warns(ConvergenceWarning, match="stopped at `max_iter`=1 before it converged"):
+        model = KernelRegressor(interpolation_tol=1e-12, max_iter=1, random_state=0).fit(
+            X, rng.normal(size=100)
+        )
     assert not model.converged_
     assert model.n_iter_ == 1
 
@@ -284,9 +286,7 @@ def test_not_converged_at_max_epochs_warns(rng):
 def test_early_stopping_keeps_the_best_weights_on_noise(rng):
     X = rng.normal(size=(1500, 3))
     y = np.sin(X[:, 0]) + rng.normal(size=1500)
-    model = KernelRegressor(
-        "laplacian", bandwidth=1.0, ridge=0.0, random_state=0, min_improvement=0.0
-    ).fit(X, y)
+    model = KernelRegressor("laplacian", bandwidth=1.0, ridge=0.0, random_state=0, tol=0.0).fit(X, y)
     losses = model.history_.column("validation_loss")
     assert model.converged_
     assert len(losses) - (int(np.argmin(losses)) + 1) == 3  # patience
@@ -303,7 +303,7 @@ def test_stopping_rule_counts_only_improvements_worth_having():
 
 def test_history_is_data(rng):
     X = rng.normal(size=(600, 3))
-    model = KernelRegressor(random_state=0, max_epochs=3).fit(X, X[:, 0])
+    model = KernelRegressor(random_state=0, max_iter=3).fit(X, X[:, 0])
     rows = model.history_.to_dicts()
     assert len(rows) == len(model.history_) == model.n_iter_
     assert rows[0]["number"] == 1
@@ -327,10 +327,15 @@ def test_divergence_in_single_precision_is_retried_in_double_and_told(rng, monke
     assert model.dual_coef_.dtype == np.float64
 
 
-def test_a_loss_held_up_by_rounding_error_ends_training(desk):
+def test_a_loss_held_up_by_rounding_error_ends_training(on_desk):
     X = np.linspace(0, 6, 200)[:, None]
     model = KernelRegressor(
-        "gaussian", bandwidth=0.5, ridge=0.0, n_components=18, tol=1e-9, resource=desk, random_state=0
+        "gaussian",
+        bandwidth=0.5,
+        ridge=0.0,
+        preconditioner_rank=18,
+        interpolation_tol=1e-9,
+        random_state=0,
     ).fit(X, np.sin(X[:, 0]))
     assert model.converged_
     assert "limit of float32" in model.stop_reason_

@@ -120,7 +120,7 @@ def _case(name: str, kernel: str, device: str, sgd: Method, ours: Method, size: 
         "kernel": kernel,
         "device": device,
         "n": ours.problem.n,
-        "q": plan.n_components,
+        "q": plan.preconditioner_rank,
         "m": m,
         "m_star_plain": plan.critical_batch_size_plain,
         "m_star": plan.critical_batch_size,

@@ -123,7 +123,7 @@ def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> di
         "level": level,
         "n": n,
         "s": given.plan.subsample_size,
-        "q": given.plan.n_components,
+        "q": given.plan.preconditioner_rank,
         "m_C": given.plan.capacity_batch_size,
         "critical": critical,
         "twice_is_worse": twice,

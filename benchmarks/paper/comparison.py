@@ -132,7 +132,7 @@ def first_epoch_seconds(data: Set) -> float:
     """Of one epoch with the Laplacian; later ones take twice that where no kernel values can be kept."""
     width = median_distance(data)  # times hardly depend on it
     model = KernelClassifier(
-        "laplacian", bandwidth=width, ridge=0.0, early_stopping=False, max_epochs=1, random_state=0
+        "laplacian", bandwidth=width, ridge=0.0, early_stopping=False, max_iter=1, random_state=0
     ).fit(data.X, data.y)
     return float(model.history_[0].seconds)
 

@@ -161,7 +161,7 @@ def _original(given: Problem, K: Tensor, Z: Tensor) -> Method:
     s / (n sigma²) takes them for.  So here their lengths are measured, and what their angles add is
     scaled away; beta and lambda_1 are those of the mended operator.
     """
-    sigma = torch.tensor(given.plan.eigenvalues[: given.plan.n_components])  # (q,) over s
+    sigma = torch.tensor(given.plan.eigenvalues[: given.plan.preconditioner_rank])  # (q,) over s
     D = (1 - sigma[-1] / sigma) / Z.square().sum(0)  # (q,)
     scaled = (D.sqrt() * Z).double()  # (n, q)
     largest = float(torch.linalg.eigvalsh(scaled.T @ scaled)[-1])

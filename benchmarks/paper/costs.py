@@ -103,7 +103,7 @@ def measured(x: torch.Tensor, y: torch.Tensor, n: int, s: int, q: int, runs: int
     return {
         "n": n,
         "s": s,
-        "q": p.plan.n_components,
+        "q": p.plan.preconditioner_rank,
         "operations": {name: count for name, (count, _) in counts.items()},
         "evaluations": {name: values for name, (_, values) in counts.items()},
         "formula": {name: formula(name, p) for name in METHODS},

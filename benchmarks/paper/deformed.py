@@ -48,7 +48,7 @@ def run(data: Data, size: Size) -> Result:
             "gaussian",
             bandwidth=BANDWIDTHS["mnist"],
             ridge=0.0,
-            max_epochs=scale.most_epochs,
+            max_iter=scale.most_epochs,
             random_state=0,
         )
         start = time.perf_counter()

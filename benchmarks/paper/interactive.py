@@ -116,8 +116,8 @@ def until(method: str, data: Set, bandwidth: float, ridge: Any, error: float) ->
         bandwidth=bandwidth,
         ridge=ridge,
         early_stopping=False,
-        tol=0.0,
-        max_epochs=MOST_EPOCHS,
+        interpolation_tol=0.0,
+        max_iter=MOST_EPOCHS,
         callbacks=[watch],
         random_state=0,
     )

@@ -64,7 +64,7 @@ class Looks(Watcher):
 
     def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
         self.train_loss.append(epoch.train_loss)
-        last = epoch.number == training.limits.max_epochs
+        last = epoch.number == training.limits.max_iter
         if epoch.number <= DENSE_EPOCHS or epoch.number >= self._next or last:
             self._look(training, float(epoch.number))
             self._next = SPARSE_FACTOR * epoch.number

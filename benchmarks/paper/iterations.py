@@ -45,7 +45,7 @@ class Problem:
     def sizes(self) -> tuple[int, int, int, int, int, int]:
         """n, s, q, d, l, m"""
         p = self.plan
-        return p.n, p.subsample_size, p.n_components, p.d, p.n_outputs, p.batch_size
+        return p.n, p.subsample_size, p.preconditioner_rank, p.d, p.n_outputs, p.batch_size
 
     def products(self, rows_at_once: int | None) -> TrainingProducts:
         V, l = self.levelled.V, self.y.shape[1]
@@ -56,11 +56,11 @@ def problem(x: torch.Tensor, y: torch.Tensor, s: int, q: int) -> Problem:
     kernel = Gaussian(BANDWIDTH)
     points = kernel.points(x)
     resource = Resource(capacity=float("inf"), memory=8 * GIB)
-    requests = Requests(subsample_size=s, n_components=q, batch_size=BATCH)
+    requests = Requests(subsample_size=s, preconditioner_rank=q, batch_size=BATCH)
     plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
     spectrum = nystrom_spectrum(kernel, points[:s], q)
     slow = replace(plan, step_size=SMALL_STEP * plan.step_size, beta_plain=plan.beta_plain / SMALL_STEP)
-    return Problem(points, y, slow, levelled, spectrum.sigma[: plan.n_components])
+    return Problem(points, y, slow, levelled, spectrum.sigma[: plan.preconditioner_rank])
 
 
 def epoch_of(method: str, p: Problem, watcher: Watcher | None = None) -> float:

@@ -118,7 +118,7 @@ def calculated(data: Set, kernel: Kernel, m: int, sizes: Sizes) -> dict[str, flo
         "fresh_critical": fresh.critical_batch_size,
         "fresh_beta_max": fresh.beta_max,
         "safe_eta": best_step_size(m, fresh.beta, fresh.lambda_1),
-        "adjusted_q": plan.n_components,
+        "adjusted_q": plan.preconditioner_rank,
         "adjusted_critical": plan.critical_batch_size,
         "adjusted_eta": plan.step_size,
     }

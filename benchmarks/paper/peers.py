@@ -55,7 +55,7 @@ SAMPLE_ROWS = 500
 SGD, ORIGINAL = "plain SGD", "original EigenPro"
 # Of the rows, for the same early stopping as `KernelClassifier`'s.
 HELD_OUT_SHARE = 0.1
-LIMITS = Limits(max_epochs=100, tol=0.0, patience=3, tolerance=0.01)
+LIMITS = Limits(max_iter=100, interpolation_tol=0.0, n_iter_no_change=3, tol=0.01)
 Maker = Callable[[], Any]
 
 
@@ -92,7 +92,7 @@ def bandwidth_for(data: Set) -> float:
         return BANDWIDTHS[data.name]
     if data.stand_in:
         return median_distance(data)
-    model = KernelClassifier("gaussian", ridge=0.0, scale=False, random_state=0, max_epochs=1)
+    model = KernelClassifier("gaussian", ridge=0.0, scale=False, random_state=0, max_iter=1)
     rows = slice(0, FINE_POINTS)  # as many as the search looks at
     return chosen_bandwidth(model.fit(data.X[rows], data.y[rows]))
 
@@ -122,7 +122,7 @@ def nystrom_peer(bandwidth: float, n: int, centres: int) -> Maker:
     """Ridge on Nyström features: the model that Falkon fits, solved directly."""
     gamma = 1 / (2 * bandwidth**2)
     return lambda: make_pipeline(
-        Nystroem(gamma=gamma, n_components=min(centres, n), random_state=0),
+        Nystroem(gamma=gamma, preconditioner_rank=min(centres, n), random_state=0),
         RidgeClassifier(alpha=NYSTROM_PENALTY * n),
     )
 
@@ -220,7 +220,7 @@ def _train(method: str, problem: Problem, run: Training, watcher: Watcher) -> Ou
     plan, products, y = problem.plan, run.products, problem.y
     if method == SGD:
         return train_sgd(products, plan, y, LIMITS, validation=run.validation, watcher=watcher)
-    q, s = plan.n_components, plan.subsample_size
+    q, s = plan.preconditioner_rank, plan.subsample_size
     sigma = s * torch.tensor(plan.eigenvalues[:q])
     preconditioner = original_preconditioner(products, problem.levelled, sigma)
     return train_original(products, preconditioner, plan, y, LIMITS, run.validation, watcher)

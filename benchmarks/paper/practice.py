@@ -105,8 +105,10 @@ class Projected:
 
 def trained(data: Set, kernel: str) -> Trained:
     y = data.targets()
-    share = TRAIN_MSE / float((y - y.mean(0)).var())  # `tol` counts in the loss of predicting the mean
-    model = fit(data, kernel, early_stopping=False, tol=share, max_epochs=MOST_EPOCHS)
+    share = TRAIN_MSE / float(
+        (y - y.mean(0)).var()
+    )  # `interpolation_tol` counts in the loss of predicting the mean
+    model = fit(data, kernel, early_stopping=False, interpolation_tol=share, max_iter=MOST_EPOCHS)
     losses = [epoch.train_loss for epoch in model.history_.epochs]
     reached = losses[-1] <= TRAIN_MSE
     return Trained(
@@ -124,7 +126,7 @@ def sweep(data: Set, kernel: str, count: int) -> Sweep:
     widths = [float(median * factor) for factor in np.logspace(-1, 1, count)]
     errors, critical = [], []
     for width in widths:
-        model = fit(data, kernel, bandwidth=width, max_epochs=SWEEP_EPOCHS)
+        model = fit(data, kernel, bandwidth=width, max_iter=SWEEP_EPOCHS)
         errors.append(test_error(model, data))
         critical.append(float(model.plan_.critical_batch_size_plain))
     return Sweep(widths, errors, critical)
@@ -135,13 +137,13 @@ def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[Projected]:
 
     The bandwidth is that of the full data for all: PCA only drops what is left out of distances.
     """
-    bandwidth = chosen_bandwidth(fit(data, "laplacian", max_epochs=1))
+    bandwidth = chosen_bandwidth(fit(data, "laplacian", max_iter=1))
     wanted: list[Any] = [None, "auto", *dimensions]  # of `n_features`
     best: list[Projected] = []
     for turn in range(ROUNDS):
         for i, n_features in enumerate(wanted):
             start = time.perf_counter()
-            model = fit(data, "laplacian", bandwidth=bandwidth, n_features=n_features)
+            model = fit(data, "laplacian", bandwidth=bandwidth, n_pca_components=n_features)
             seconds = time.perf_counter() - start
             if turn == 0:
                 best.append(Projected(model.plan_.d, seconds, test_error(model, data)))

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from mercer.planning.plan import Plan
     from mercer.planning.resource import Resource, measure_resource
     from mercer.selection.search import Selection
-    from mercer.training.events.callbacks import Callback, CSVLog, Run, TensorBoardLog, TimeLimit
+    from mercer.training.events.callbacks import (
+        Callback,
+        Checkpoint,
+        CSVLog,
+        Run,
+        TensorBoardLog,
+        TimeLimit,
+    )
     from mercer.training.loop import DivergenceError, Epoch, History
 
 __version__ = "0.1.0"
@@ -34,6 +41,7 @@ _HOMES = {
     "CSVLog": "training.events.callbacks",
     "Callback": "training.events.callbacks",
     "Cauchy": "kernels",
+    "Checkpoint": "training.events.callbacks",
     "Custom": "kernels",
     "DivergenceError": "training.loop",
     "Epoch": "training.loop",
@@ -64,6 +72,7 @@ __all__ = [
     "CSVLog",
     "Callback",
     "Cauchy",
+    "Checkpoint",
     "Custom",
     "DivergenceError",
     "Epoch",

@@ -132,7 +132,7 @@ class SpectrumDisplay:
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw on `ax` or a new figure; `kwargs` go to both lines."""
         ax = _axes(ax)
-        plan, q = self.plan, self.plan.n_components
+        plan, q = self.plan, self.plan.preconditioner_rank
         index = np.arange(1, len(self.eigenvalues) + 1)
         levelled = np.minimum(self.eigenvalues, self.eigenvalues[q - 1])
         plain_label = f"$k$: $m^*$ = {plan.critical_batch_size_plain:.1f}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mercer.data.inputs import Preparation, fit_preparation, projected
-from mercer.kernels import KERNELS, Kernel, as_kernel, in_units
+from mercer.kernels import KERNELS, Kernel, as_kernel, canonical_name, in_units
 from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import HeldOutProducts, TrainingProducts
 from mercer.operators.workers import Workers, workers_for
@@ -42,7 +42,7 @@ class Settings:
     bandwidth: float | None
     ridge: float | None
     scale: bool | Literal["auto"]
-    n_features: int | Literal["auto"] | None
+    n_pca_components: int | Literal["auto"] | None
     requests: Requests
     limits: Limits
     dtype: torch.dtype
@@ -115,7 +115,7 @@ def pose(data: Data, settings: Settings, on_stage: Callable[[str], None] = lambd
         requests,
         n_held_out,
         data_on_disk=points.rows.nbytes > most,
-        keeps=settings.limits.max_epochs > 1,
+        keeps=settings.limits.max_iter > 1,
     )
     if resource.rates is not None:
         plan = with_predicted_seconds(plan, resource.rates, kernel, points, levelled, y, n_held_out)
@@ -181,7 +181,7 @@ def _choose(
         as_bytes=float32
         and resource.integer_gain > 1
         and not standardise
-        and settings.n_features is None,
+        and settings.n_pca_components is None,
     )
     scaled = (
         plain if deviations is None else replace(plain, scale=np.where(deviations > 0, deviations, 1))
@@ -207,7 +207,7 @@ def _choose(
         affordable = affordable_points(usable, MATRICES * max(2, workers.count), copies, 8)
         sample = data.rows[: max(2, min(FINE_POINTS, affordable))]
         features = {key: torch.from_numpy(v.floats(data.X[sample])[0]) for key, v in variants.items()}
-        names = CANDIDATES if settings.kernel == "auto" else (str(settings.kernel),)
+        names = CANDIDATES if settings.kernel == "auto" else (canonical_name(str(settings.kernel)),)
         makers: dict[str, Callable[[float], Kernel]] = (
             {fixed.name: lambda width: fixed}
             if fixed is not None
@@ -218,8 +218,8 @@ def _choose(
         rounding = torch.finfo(settings.dtype).eps * math.sqrt(len(data.rows))
         selection = select(features, Y, makers, width, settings.ridge, rounding, on_tried, workers)
     chosen = variants[selection.best.scaled if selection else standardise]
-    if settings.n_features is not None:
-        chosen = projected(chosen, data.X, data.rows, settings.n_features)
+    if settings.n_pca_components is not None:
+        chosen = projected(chosen, data.X, data.rows, settings.n_pca_components)
     if fixed is not None:
         kernel = fixed
     elif selection is not None:
@@ -232,7 +232,8 @@ def _choose(
 
 
 def _invariant(name: str) -> bool:
-    return name == "auto" or name not in KERNELS or KERNELS[name].translation_invariant
+    name = canonical_name(name)
+    return name not in KERNELS or KERNELS[name].translation_invariant
 
 
 def parse_memory(memory: float | str) -> float | None:

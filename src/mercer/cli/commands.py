@@ -166,7 +166,7 @@ def plan(
     """Show what would be chosen for this data, here or on another machine, without training."""
     from mercer.cli import screens, workflow
 
-    settings = {"memory": workflow.size(memory), "device": device, "random_state": seed}
+    settings = {"memory_limit": workflow.size(memory), "device": device, "random_state": seed}
     made = workflow.plan(
         workflow.DataChoice(data, target, _value(task), tuple(keep or ()), tuple(drop or ())),
         workflow.settings(kernel.value, bandwidth, ridge, **settings),
@@ -267,12 +267,11 @@ def fit(
             kernel.value,
             bandwidth,
             ridge,
-            max_epochs=epochs,
-            memory=workflow.size(memory),
+            max_iter=epochs,
+            memory_limit=workflow.size(memory),
             device=device,
             random_state=seed,
-            checkpoint=places.checkpoint,
-            checkpoint_minutes=checkpoint_minutes,
+            callbacks=workflow.checkpointing(places.checkpoint, checkpoint_minutes),
         ),
         workflow.TestChoice(holdout, test, test_target, seed),
         places,

@@ -44,6 +44,7 @@ from mercer.planning.resource import Resource, find_device, free_memory
 from mercer.report import Evaluation, write_report
 from mercer.tables.columns import Columns, fit_columns, read_arrays
 from mercer.tables.formats import Table, TableError
+from mercer.training.events.callbacks import Checkpoint
 from mercer.training.events.console import ConsoleProgress
 from mercer.training.events.dispatch import INTERRUPTED
 
@@ -129,6 +130,10 @@ def size(memory: str) -> str:
     return memory
 
 
+def checkpointing(path: str | None, minutes: float) -> tuple[Checkpoint, ...]:
+    return () if path is None else (Checkpoint(path, minutes),)
+
+
 def _estimator(task: str, parameters: Settings) -> Model:
     kind = KernelClassifier if task == "classification" else KernelRegressor
     return kind(**parameters)
@@ -151,22 +156,22 @@ def _scratch(beside: Path | None) -> Iterator[Path]:
 def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Plan:
     """The plan for this data; with a capacity, that of a machine with it instead of this one."""
     progress = ConsoleProgress()
-    memory = parse_memory(parameters["memory"])
+    memory = parse_memory(parameters["memory_limit"])
+    there = None
     if capacity is not None:
         if not capacity > 0:
             raise CallError(f"--capacity must be positive. Got {capacity}.")
         here = free_memory(find_device(parameters["device"]))
         there = Resource(capacity, here if memory is None else memory, name="another machine")
-        parameters = {**parameters, "resource": there}
     progress.on_stage(f"reading {choice.path}")
     source = open_source(choice.path, choice.target)
     columns = _fit_columns(source, choice)
     with _scratch(None) as folder:
         # Another machine's memory says nothing about what may be used here.
-        budget = _budget(None if capacity is not None else parameters["memory"])
+        budget = _budget(None if capacity is not None else parameters["memory_limit"])
         arrays = read_arrays(source.table, columns, memory=budget, folder=folder, labels=source.labels)
         progress.on_stage("planning")
-        made = _estimator(columns.task, parameters).plan(arrays.X, arrays.y)
+        made = _estimator(columns.task, parameters).plan(arrays.X, arrays.y, resource=there)
     progress.clear()
     say_notes([*columns.notes, *arrays.notes])
     return made
@@ -206,7 +211,7 @@ def fit(
             stage(f"reading {choice.path}")
             source = open_source(choice.path, choice.target, folder)
             columns = _fit_columns(source, choice)
-            budget = _budget(parameters["memory"])
+            budget = _budget(parameters["memory_limit"])
             arrays = read_arrays(
                 source.table, columns, memory=budget, folder=folder, labels=source.labels
             )
@@ -232,7 +237,7 @@ def fit(
                 weight = np.ones(len(arrays.y))
                 weight[apart] = 0.0
             model.fit(arrays.X, arrays.y, sample_weight=weight, resume=places.resume)
-        model.verbose, model.checkpoint = 0, None  # of this run, not of the model
+        model.verbose, model.callbacks = 0, ()  # of this run, not of the model
         evaluation, measures = None, None
 
         def keep() -> None:

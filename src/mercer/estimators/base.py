@@ -31,6 +31,7 @@ from mercer.files.container import machine_from, machine_parts, read_file, write
 from mercer.kernels import kernel_from_dict
 from mercer.model.machine import KernelMachine
 from mercer.model.torch_module import MachineModule
+from mercer.operators.workers import threads
 from mercer.planning.choose import Requests
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device
@@ -66,25 +67,23 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         bandwidth: float | Literal["auto"] = "auto",
         ridge: float | Literal["auto"] = "auto",
         scale: bool | Literal["auto"] = "auto",
-        n_features: int | Literal["auto"] | None = None,
+        n_pca_components: int | Literal["auto"] | None = None,
         subsample_size: int | Literal["auto"] = "auto",
-        n_components: int | Literal["auto"] = "auto",
+        preconditioner_rank: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
         step_size: float | Literal["auto"] = "auto",
-        max_epochs: int = 100,
-        tol: float = 1e-4,
+        max_iter: int = 100,
+        interpolation_tol: float = 1e-4,
         early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.1,
-        patience: int = 3,
-        min_improvement: float = 0.01,
+        n_iter_no_change: int = 3,
+        tol: float = 0.01,
         warm_start: bool = False,
         precision: Literal["float32", "float64"] = "float32",
         device: str = "auto",
-        resource: Resource | None = None,
-        memory: float | str = "auto",
+        memory_limit: float | str = "auto",
+        n_jobs: int | None = None,
         callbacks: Sequence[Callback] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -92,25 +91,23 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.bandwidth = bandwidth
         self.ridge = ridge
         self.scale = scale
-        self.n_features = n_features
+        self.n_pca_components = n_pca_components
         self.subsample_size = subsample_size
-        self.n_components = n_components
+        self.preconditioner_rank = preconditioner_rank
         self.batch_size = batch_size
         self.step_size = step_size
-        self.max_epochs = max_epochs
-        self.tol = tol
+        self.max_iter = max_iter
+        self.interpolation_tol = interpolation_tol
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.min_improvement = min_improvement
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
         self.warm_start = warm_start
         self.precision = precision
         self.device = device
-        self.resource = resource
-        self.memory = memory
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
         self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_minutes = checkpoint_minutes
         self.random_state = random_state
         self.verbose = verbose
 
@@ -162,13 +159,15 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         Y_val = None if y_val is None else self._encode(y_val)
         data = Data(X, self._encode(y), rows, X_val, Y_val, sample_weight)
         try:
-            self._train(data, settings, y, y_val, held_out, old, saved)
+            with threads(self.n_jobs):
+                self._train(data, settings, y, y_val, held_out, old, saved)
         except DivergenceError:
             double = settings.dtype == torch.float64 or settings.device.type == "mps"
             if double or self.step_size != "auto" or saved is not None:
                 raise
             settings = replace(settings, dtype=torch.float64)
-            self._train(data, settings, y, y_val, held_out, old, saved)
+            with threads(self.n_jobs):
+                self._train(data, settings, y, y_val, held_out, old, saved)
             note = "training diverged in float32 and was run again in float64"
             self.plan_ = replace(self.plan_, notes=(*self.plan_.notes, note))
         self._warn()
@@ -181,10 +180,11 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        elif not self.converged_ and self.n_iter_ >= self.max_epochs:
+        elif not self.converged_ and self.n_iter_ >= self.max_iter:
             warnings.warn(
-                f"Training stopped at `max_epochs`={self.max_epochs} before it converged. Raise "
-                "`max_epochs`, or raise `tol` if the training loss in `history_` is low enough.",
+                f"Training stopped at `max_iter`={self.max_iter} before it converged. Raise "
+                "`max_iter`, or raise `interpolation_tol` if the training loss in `history_` is low "
+                "enough.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -229,15 +229,11 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
             model._keep(problem, data, Outcome(alpha, history, False, "", None), y_val)
             return model
 
-        def write(run: Training) -> None:
-            if self.checkpoint is not None:
-                mark = fingerprint(data.X, y)
-                write_checkpoint(self.checkpoint, run, problem, data, held_out, mark)
+        def write(path: str | os.PathLike[str], run: Training) -> None:
+            write_checkpoint(path, run, problem, data, held_out, fingerprint(data.X, y))
 
         with interrupts() as interrupted:
-            watch = Watch(self.callbacks, console, problem.plan, finished, interrupted)
-            watch.keep_checkpoints(write, 60 * self.checkpoint_minutes)
-            outcome = run.run(watch)
+            outcome = run.run(Watch(self.callbacks, console, problem.plan, finished, write, interrupted))
         self._keep(problem, data, outcome, y_val)
         ended = Run(problem.plan, outcome.history, lambda: self)
         for callback in self.callbacks:
@@ -282,38 +278,40 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         weights[: len(old)] = old
         return weights
 
-    def _settings(self) -> Settings:
+    def _settings(self, resource: Resource | None = None) -> Settings:
         named = isinstance(self.kernel, str)
         return Settings(
             kernel=self.kernel,
             bandwidth=_chosen(self.bandwidth) if named else None,
             ridge=_chosen(self.ridge),
             scale=self.scale,
-            n_features=self.n_features,
+            n_pca_components=self.n_pca_components,
             requests=Requests(
                 subsample_size=_chosen(self.subsample_size),
-                n_components=_chosen(self.n_components),
+                preconditioner_rank=_chosen(self.preconditioner_rank),
                 batch_size=_chosen(self.batch_size),
                 step_size=_chosen(self.step_size),
             ),
-            limits=Limits(self.max_epochs, self.tol, self.patience, self.min_improvement),
+            limits=Limits(self.max_iter, self.interpolation_tol, self.n_iter_no_change, self.tol),
             dtype=torch.float64 if self.precision == "float64" else torch.float32,
             device=find_device(self.device),
-            resource=self.resource,
-            memory=parse_memory(self.memory),
+            resource=resource,
+            memory=parse_memory(self.memory_limit),
         )
 
-    def plan(self, X: Any, y: Any) -> Plan:
+    def plan(self, X: Any, y: Any, *, resource: Resource | None = None) -> Plan:
         """The plan that `fit` would follow for this data, without training.
 
-        `n` counts the rows to train on, without those that would be held out.
+        `n` counts the rows to train on, without those that would be held out.  `resource` is a
+        user-specified device to plan for; by default this machine's device is measured.
         """
         check_parameters(self)
         X, y = self._validate(X, y)
         rows, held_out = self._arranged(np.arange(len(X)), y)
         Y = self._encode(y)
         X_val, Y_val = (X[held_out], Y[held_out]) if len(held_out) else (None, None)
-        return pose(Data(X, Y, rows, X_val, Y_val), self._settings()).plan
+        with threads(self.n_jobs):
+            return pose(Data(X, Y, rows, X_val, Y_val), self._settings(resource)).plan
 
     def _validate_val(self, X_val: Any, y_val: Any) -> tuple[Any, Any]:
         if X_val is not None:
@@ -359,7 +357,8 @@ class _KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "machine_")
         X = validate_data(self, _as_numpy(X), reset=False, **_NUMBERS)
         console = ConsoleProgress() if self.verbose else None
-        decision = self.machine_.predict(X, console.on_rows if console else None)  # (m, l)
+        with threads(self.n_jobs):
+            decision = self.machine_.predict(X, console.on_rows if console else None)  # (m, l)
         return _to_numpy(decision).astype(X.dtype, copy=False)
 
     def to_torch(self) -> torch.nn.Module:
@@ -462,37 +461,33 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
     scale : bool or "auto", default="auto"
         Standardise the features.  "auto" does where their scales differ and leave-one-out error is lower
         for it; not for 8-bit data, nor where `bandwidth` is given, which is in the data's units.
-    n_features : int, "auto" or None, default=None
+    n_pca_components : int, "auto" or None, default=None
         Project on so many principal directions; "auto" on as many as carry all of the data.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, beside `sample_weight`.
-    subsample_size, n_components, batch_size, step_size : number or "auto", default="auto"
+    subsample_size, preconditioner_rank, batch_size, step_size : number or "auto", default="auto"
         s, q, m and eta of the paper, chosen analytically unless given.
-    max_epochs : int, default=100
-    tol : float, default=1e-4
+    max_iter : int, default=100
+    interpolation_tol : float, default=1e-4
         Training loss, as a share of the loss of predicting the mean, that counts as interpolation.
     early_stopping : bool or "auto", default="auto"
         Hold a part out and stop when its loss stops falling; "auto" does from 500 points on.
     validation_fraction : float, default=0.1
         The part held out, at most 3,000 points.
-    patience : int, default=3
-        Epochs without an improvement of `min_improvement` before training stops.
-    min_improvement : float, default=0.01
+    n_iter_no_change : int, default=3
+        Epochs without an improvement of `tol` before training stops.
+    tol : float, default=0.01
         Relative fall of the held-out loss that counts as improvement.
     warm_start : bool, default=False
         Begin `fit` from the weights of the last one; X must begin with the rows that one saw.
     precision : "float32" or "float64", default="float32"
     device : str, default="auto"
         "auto", "cpu", "cuda", "cuda:1", "mps".
-    resource : Resource or None, default=None
-        A device written down by hand, to plan for; None measures the real one.
-    memory : float, str or "auto", default="auto"
-        What training may take: bytes, or a text such as "4GB".
-    callbacks : sequence of mercer.training.events.callbacks.Callback, default=()
-    checkpoint : path or None, default=None
-        Where to keep the state of training, for ``fit(X, y, resume=path)``.
-    checkpoint_minutes : float, default=10
-        Least time between two checkpoints; one is also kept where training is interrupted.
+    memory_limit : float, str or "auto", default="auto"
+        Memory that training may use: bytes, or a text such as "4GB".
+    n_jobs : int or None, default=None
+        Worker threads on a CPU.  None uses as many as PyTorch is set to use, -1 all cores.
+    callbacks : sequence of mercer.Callback, default=()
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
         1 shows progress, 2 also prints the plan.
@@ -540,26 +535,24 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
         bandwidth: float | Literal["auto"] = "auto",
         ridge: float | Literal["auto"] = "auto",
         scale: bool | Literal["auto"] = "auto",
-        n_features: int | Literal["auto"] | None = None,
+        n_pca_components: int | Literal["auto"] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         subsample_size: int | Literal["auto"] = "auto",
-        n_components: int | Literal["auto"] = "auto",
+        preconditioner_rank: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
         step_size: float | Literal["auto"] = "auto",
-        max_epochs: int = 100,
-        tol: float = 1e-4,
+        max_iter: int = 100,
+        interpolation_tol: float = 1e-4,
         early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.1,
-        patience: int = 3,
-        min_improvement: float = 0.01,
+        n_iter_no_change: int = 3,
+        tol: float = 0.01,
         warm_start: bool = False,
         precision: Literal["float32", "float64"] = "float32",
         device: str = "auto",
-        resource: Resource | None = None,
-        memory: float | str = "auto",
+        memory_limit: float | str = "auto",
+        n_jobs: int | None = None,
         callbacks: Sequence[Callback] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 10.0,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -568,25 +561,23 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
             bandwidth=bandwidth,
             ridge=ridge,
             scale=scale,
-            n_features=n_features,
+            n_pca_components=n_pca_components,
             subsample_size=subsample_size,
-            n_components=n_components,
+            preconditioner_rank=preconditioner_rank,
             batch_size=batch_size,
             step_size=step_size,
-            max_epochs=max_epochs,
-            tol=tol,
+            max_iter=max_iter,
+            interpolation_tol=interpolation_tol,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
-            patience=patience,
-            min_improvement=min_improvement,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
             warm_start=warm_start,
             precision=precision,
             device=device,
-            resource=resource,
-            memory=memory,
+            memory_limit=memory_limit,
+            n_jobs=n_jobs,
             callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_minutes=checkpoint_minutes,
             random_state=random_state,
             verbose=verbose,
         )
@@ -596,10 +587,10 @@ class KernelClassifier(ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
         self,
         X: Any,
         y: Any,
+        sample_weight: Any = None,
+        *,
         X_val: Any = None,
         y_val: Any = None,
-        *,
-        sample_weight: Any = None,
         resume: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Train on X, (n, d), and labels y, (n,), or an (n, l) indicator of several labels.
@@ -742,10 +733,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, _KernelEstimator):  # ty
         self,
         X: Any,
         y: Any,
+        sample_weight: Any = None,
+        *,
         X_val: Any = None,
         y_val: Any = None,
-        *,
-        sample_weight: Any = None,
         resume: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Train on X, (n, d), and targets y, (n,) or (n, l).

@@ -33,6 +33,7 @@ __all__ = [
     "Matern52",
     "NeuralTangent",
     "as_kernel",
+    "canonical_name",
     "in_units",
     "kernel_from_dict",
 ]
@@ -43,12 +44,25 @@ KERNELS: dict[str, type[Radial]] = {
 }
 
 
+# Other names of the same kernels, as scikit-learn has them.
+ALIASES = {"rbf": "gaussian"}
+
+
+def canonical_name(name: str) -> str:
+    """Mercer's own name of a kernel.
+
+    >>> canonical_name("rbf")
+    'gaussian'
+    """
+    return ALIASES.get(name, name)
+
+
 def as_kernel(kernel: str | Kernel | Callable[[Tensor, Tensor], Tensor], bandwidth: float) -> Kernel:
     """A kernel from a name (which takes `bandwidth`), a `Kernel` (which has its own) or a function."""
     if isinstance(kernel, Kernel):
         return kernel
-    if isinstance(kernel, str) and kernel in KERNELS:
-        return KERNELS[kernel](bandwidth=bandwidth)
+    if isinstance(kernel, str) and canonical_name(kernel) in KERNELS:
+        return KERNELS[canonical_name(kernel)](bandwidth=bandwidth)
     if callable(kernel):
         return Custom(kernel)
     raise ValueError(

@@ -59,8 +59,8 @@ def nystrom_spectrum(kernel: Kernel, x_r: Points, q_max: int) -> NystromSpectrum
     s = len(x_r)
     if s > 1 and not 1 <= q_max < s:
         raise ValueError(
-            f"`n_components` must be at least 1 and less than the subsample size s={s}. "
-            f"Got {q_max} instead. Lower `n_components` or raise `subsample_size`."
+            f"`preconditioner_rank` must be at least 1 and less than the subsample size s={s}. "
+            f"Got {q_max} instead. Lower `preconditioner_rank` or raise `subsample_size`."
         )
     K = kernel.block(x_r, x_r, same=True)  # (s, s)
     if not bool(torch.isfinite(K).all()):

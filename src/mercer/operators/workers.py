@@ -83,6 +83,16 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Use `n_jobs` threads in here: None leaves PyTorch's setting as it is, -1 takes all cores."""
+    if n_jobs is None:
+        yield
+        return
+    with torch_threads(n_jobs if n_jobs > 0 else os.cpu_count() or 1):
+        yield
+
+
 @cache
 def _workers(cores: int) -> Workers:
     return Workers(cores)

@@ -85,7 +85,7 @@ class Requests:
     """Numbers set by hand; None where the method chooses."""
 
     subsample_size: int | None = None
-    n_components: int | None = None
+    preconditioner_rank: int | None = None
     batch_size: int | None = None
     step_size: float | None = None
 
@@ -216,7 +216,7 @@ def adapt(
     width = _first_components(s, n, work, requests)
     while True:
         spectrum = nystrom_spectrum(kernel, points[:s], width)
-        rank = len(spectrum.sigma) if requests.n_components else safe_components(spectrum, n)
+        rank = len(spectrum.sigma) if requests.preconditioner_rank else safe_components(spectrum, n)
         m_S = resource.memory_batch(n, d, n_outputs, preconditioner=s * rank)
         m_C = resource.capacity_batch(n, d, n_outputs)
         # Tiles hold no block of the batch, so memory alone is no reason for one that wastes the device.
@@ -229,7 +229,7 @@ def adapt(
         q = _components(rank, paper, _spare_components(s, n, work), requests)
         rho = ridge * s / n
         chosen = fresh.estimate(level(spectrum, q, rho), q)
-        while chosen.critical(ridge, n) < m_G and requests.n_components is None and q < rank:
+        while chosen.critical(ridge, n) < m_G and requests.preconditioner_rank is None and q < rank:
             q = min(2 * q, rank)
             chosen = fresh.estimate(level(spectrum, q, rho), q)
         critical = chosen.critical(ridge, n)
@@ -275,7 +275,7 @@ def adapt(
         memory_batch_size=m_S,
         device_batch_size=m_G,
         subsample_size=s,
-        n_components=q,
+        preconditioner_rank=q,
         paper_rule=fresh.estimate(level(spectrum, paper), paper),
         paper_rule_own_critical=float(own_critical_batches(spectrum)[paper - 1]),
         beta_plain=plain.beta_max,
@@ -301,7 +301,7 @@ def _subsample_size(n: int, requests: Requests, affordable: int) -> int:
     if s is None:
         most = min(SUBSAMPLE_SIZE, affordable)
         s = n if n < most + FEWEST_FRESH else most
-        q = requests.n_components
+        q = requests.preconditioner_rank
         return s if q is None else min(n, max(s, q + 1))
     if not 1 <= s <= n:
         raise ValueError(
@@ -312,15 +312,15 @@ def _subsample_size(n: int, requests: Requests, affordable: int) -> int:
 
 
 def _most_components(s: int, requests: Requests) -> int:
-    if requests.n_components is not None:
-        return requests.n_components
+    if requests.preconditioner_rank is not None:
+        return requests.preconditioner_rank
     return max(1, s - 1 if s <= SMALL_SUBSAMPLE else int(COMPONENT_SHARE * s))
 
 
 def _first_components(s: int, n: int, work: float, requests: Requests) -> int:
     """Eigenpairs computed at first: more follow where they are not enough."""
     most = _most_components(s, requests)
-    if requests.n_components is not None or s <= SMALL_MATRIX:
+    if requests.preconditioner_rank is not None or s <= SMALL_MATRIX:
         return most
     return min(most, max(FEWEST_COMPUTED, 2 * _spare_components(s, n, work)))
 
@@ -332,8 +332,8 @@ def _spare_components(s: int, n: int, work: float) -> int:
 
 def _components(rank: int, paper: int, spare: int, requests: Requests) -> int:
     """The adjusted q: the paper's at least, and as many more as cost next to nothing."""
-    if requests.n_components is not None:
-        return min(requests.n_components, rank)
+    if requests.preconditioner_rank is not None:
+        return min(requests.preconditioner_rank, rank)
     return min(rank, max(paper, spare))
 
 

@@ -52,7 +52,7 @@ class Plan:
     memory_batch_size: int  # m_S
     device_batch_size: int  # m_G
     subsample_size: int  # s
-    n_components: int  # q
+    preconditioner_rank: int  # q
     paper_rule: FreshEstimate  # the paper's q, seen by fresh points
     paper_rule_own_critical: float  # m* of that q as the subsample sees itself
     beta_plain: float  # beta(K)
@@ -118,7 +118,7 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, meaning) for each line of the table."""
-        s, q = self.subsample_size, self.n_components
+        s, q = self.subsample_size, self.preconditioner_rank
         paper = self.paper_rule
         rows = [
             ("data", f"{self.n:,} × {self.d:,}", f"points × features; outputs: {self.n_outputs:,}"),

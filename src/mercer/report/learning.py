@@ -111,7 +111,7 @@ def _few_epochs(history: History) -> str:
 
 
 def _spectrum(model: Model) -> Markup:
-    plan, q = model.plan_, model.plan_.n_components
+    plan, q = model.plan_, model.plan_.preconditioner_rank
     values = np.asarray(model.eigenvalues_, dtype=float)
     if len(values) < 2:
         return Markup("")

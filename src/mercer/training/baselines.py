@@ -47,7 +47,7 @@ def train_sgd(
     plain = replace(
         plan,
         subsample_size=0,
-        n_components=0,
+        preconditioner_rank=0,
         beta=beta,
         lambda_1=lambda_1,
         batch_size=m,

@@ -108,10 +108,12 @@ class Outcome:
 class Limits:
     """When training ends."""
 
-    max_epochs: int
-    tol: float  # train loss, as a share of the loss of predicting nothing, that counts as interpolation
-    patience: int
-    tolerance: float
+    max_iter: int  # epochs
+    interpolation_tol: (
+        float  # training loss that counts as interpolation, relative to predicting nothing
+    )
+    n_iter_no_change: int  # epochs without an improvement before training stops
+    tol: float  # relative fall of the held-out loss that counts as an improvement
 
 
 class Watcher:
@@ -165,7 +167,7 @@ class Training:
         self.safe = y.new_ones(len(y), 1)  # (n, 1)  of iteration.py, each set at the point's first visit
         self.gamma = 2 * plan.step_size / plan.batch_size
         self.nothing = float(y.square().mean())  # the loss of predicting nothing
-        self.stopping = EarlyStopping(limits.patience, limits.tolerance)
+        self.stopping = EarlyStopping(limits.n_iter_no_change, limits.tol)
         self.stalling = EarlyStopping(STALLED_EPOCHS, STALLED_TOLERANCE)
         # A loss is measured before its step, so weights are known to be good only once an epoch has
         # started from them and ended well.
@@ -190,9 +192,9 @@ class Training:
 
     def _run(self, watcher: Watcher) -> Outcome:
         limits = self.limits
-        converged, reason = False, f"the limit of {in_epochs(limits.max_epochs)} is reached"
+        converged, reason = False, f"the limit of {in_epochs(limits.max_iter)} is reached"
         self._clock = time.perf_counter() - self.seconds
-        while self.number <= limits.max_epochs:
+        while self.number <= limits.max_iter:
             ended, diverged = self._epoch(watcher)
             if ended is not None:
                 reason = ended
@@ -327,7 +329,7 @@ class Training:
         self._begin()
         if self.number == 1:  # what was seen of the held-out points led nowhere
             self.best = self.best_predictions = None
-            self.stopping = EarlyStopping(self.limits.patience, self.limits.tolerance)
+            self.stopping = EarlyStopping(self.limits.n_iter_no_change, self.limits.tol)
 
     def _begin(self) -> None:
         self.panel, self.total = 0, 0.0
@@ -363,7 +365,7 @@ class Training:
         self._begin()
         if reason:
             return reason
-        if train_loss <= self.limits.tol * self.nothing:
+        if train_loss <= self.limits.interpolation_tol * self.nothing:
             return "the training points are interpolated to the tolerance"
         if self.stalling.update(train_loss).stop and train_loss <= ROUNDING_SHARE * self.nothing:
             return f"the training loss has reached the limit of {self.plan.precision}"

@@ -1,4 +1,4 @@
-"""What a user may hang into training: look at the live model after each epoch, log, stop.
+"""User callbacks: look at the model while it trains, log, save checkpoints, stop.
 
 Pass any objects with these methods as `callbacks=[...]`; `Callback` has them all, doing nothing.
 """
@@ -6,6 +6,7 @@ Pass any objects with these methods as `callbacks=[...]`; `Callback` has them al
 from __future__ import annotations
 
 import csv
+import math
 import os
 import time
 from collections.abc import Callable
@@ -17,6 +18,12 @@ from mercer.planning.plan import Plan
 from mercer.training.loop import Epoch, History
 
 
+def _not_while_training(path: str | os.PathLike[str]) -> None:
+    raise ValueError(
+        f"A checkpoint can only be written during training. Got {os.fspath(path)!r} after it."
+    )
+
+
 @dataclass(frozen=True)
 class Run:
     """What a callback sees: numbers, and the model as it is now."""
@@ -24,6 +31,9 @@ class Run:
     plan: Plan
     history: History
     snapshot: Callable[[], Any]
+    #: Write the state of training to a path, for `fit(..., resume=path)`.
+    save_checkpoint: Callable[[str | os.PathLike[str]], None] = _not_while_training
+    interrupted: bool = False  # Ctrl-C was pressed, and training is about to end
 
     @property
     def epoch(self) -> Epoch:
@@ -32,15 +42,23 @@ class Run:
 
     @property
     def model(self) -> Any:
-        """A fitted estimator with the weights as they are now; a copy, made anew at each access."""
+        """A fitted estimator with the current weights; each access makes a new copy."""
         return self.snapshot()
 
 
 class Callback:
-    """A text returned by `on_epoch_end` ends training and becomes the model's `stop_reason_`."""
+    """Methods called during `fit`, each of which may be left out.
+
+    A text returned by `on_panel_end` or `on_epoch_end` ends training and becomes the model's
+    `stop_reason_`.
+    """
 
     def on_fit_begin(self, plan: Plan) -> None:
         """Before the first epoch."""
+
+    def on_panel_end(self, run: Run) -> str | None:
+        """Several times an epoch, wherever training can be stopped and resumed."""
+        return None
 
     def on_epoch_end(self, run: Run) -> str | None:
         """After each epoch."""
@@ -48,6 +66,37 @@ class Callback:
 
     def on_fit_end(self, run: Run) -> None:
         """After the last epoch, also where training was stopped or interrupted."""
+
+
+class Checkpoint(Callback):
+    """Save the state of training, for `fit(X, y, resume=path)`.
+
+    A checkpoint is written when `minutes` have passed since the last one, and when training is
+    interrupted by Ctrl-C.
+
+    >>> from mercer import KernelRegressor
+    >>> KernelRegressor(callbacks=[Checkpoint("run.checkpoint", minutes=5)])  # doctest: +ELLIPSIS
+    KernelRegressor(...)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], minutes: float = 10.0) -> None:
+        if not minutes >= 0:
+            raise ValueError(f"`minutes` must be at least 0. Got {minutes!r} instead.")
+        self.path = path
+        self.minutes = minutes
+        self._written = -math.inf
+
+    def on_fit_begin(self, plan: Plan) -> None:
+        self._written = time.perf_counter()
+
+    def on_panel_end(self, run: Run) -> str | None:
+        if run.interrupted or time.perf_counter() - self._written >= 60 * self.minutes:
+            run.save_checkpoint(self.path)
+            self._written = time.perf_counter()
+        return None
+
+    def on_epoch_end(self, run: Run) -> str | None:
+        return self.on_panel_end(run) if run.interrupted else None
 
 
 class TimeLimit(Callback):

@@ -1,8 +1,8 @@
-"""Everybody who looks on while an estimator trains, and what they may do."""
+"""Sends training events to the console and to callbacks, and ends training on Ctrl-C."""
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,43 +17,48 @@ INTERRUPTED = "interrupted from the keyboard"
 
 
 class Watch(Watcher):
-    """Everybody who looks on: console, callbacks, keyboard, and the keeper of checkpoints."""
+    """Passes each event on; the first callback that returns a text ends training."""
 
     def __init__(
         self,
         callbacks: Sequence[Callback],
         console: ConsoleProgress | None,
         plan: Plan,
-        finished: Callable[[Tensor, History], Any],
+        snapshot: Callable[[Tensor, History], Any],
+        write_checkpoint: Callable[[str | os.PathLike[str], Training], None],
         interrupted: Callable[[], bool],
     ) -> None:
         self.callbacks = callbacks
         self.console = console
         self.plan = plan
-        self.finished = finished
+        self.snapshot = snapshot
+        self.write_checkpoint = write_checkpoint
         self.interrupted = interrupted
-
-    def keep_checkpoints(self, write: Callable[[Training], None], seconds: float) -> None:
-        self._write, self._every, self._written = write, seconds, time.perf_counter()
 
     def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
         if self.console is not None:
             self.console.on_batch(epoch, batch, n_batches, loss)
 
     def on_panel(self, training: Training) -> str | None:
-        ends = self.interrupted()
-        if ends or time.perf_counter() - self._written >= self._every:
-            self._write(training)
-            self._written = time.perf_counter()
-        return INTERRUPTED if ends else None
+        run = self._run(training)
+        return self._verdict(run, [callback.on_panel_end(run) for callback in self.callbacks])
 
     def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
         if self.console is not None:
             self.console.on_epoch(epoch)
+        run = self._run(training)
+        return self._verdict(run, [callback.on_epoch_end(run) for callback in self.callbacks])
+
+    def _run(self, training: Training) -> Run:
         history = History(tuple(training.epochs))
-        run = Run(self.plan, history, lambda: self.finished(training.alpha.clone(), history))
-        reasons = [callback.on_epoch_end(run) for callback in self.callbacks]
-        if self.interrupted():
-            self._write(training)
-            reasons.append(INTERRUPTED)
-        return next((str(reason) for reason in reasons if reason), None)
+        return Run(
+            self.plan,
+            history,
+            lambda: self.snapshot(training.alpha.clone(), history),
+            lambda path: self.write_checkpoint(path, training),
+            self.interrupted(),
+        )
+
+    def _verdict(self, run: Run, reasons: Sequence[str | None]) -> str | None:
+        ended = next((str(reason) for reason in reasons if reason), None)
+        return INTERRUPTED if ended is None and run.interrupted else ended
