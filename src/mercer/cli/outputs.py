@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 import polars as pl
 
 from mercer.cli.messages import CallError
+from mercer.files.whole import whole_file
 
 PARQUET = (".parquet", ".pq")
 
@@ -42,18 +41,6 @@ def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) ->
                 "overwrite it with --force."
             )
     return place
-
-
-@contextmanager
-def whole_file(place: Path) -> Iterator[Path]:
-    """A path beside `place` to write to; moved there when the block has ended well, else removed."""
-    beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
-    beside.touch(exist_ok=False)
-    try:
-        yield beside
-        os.replace(beside, place)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from sklearn.base import is_classifier
 
 import mercer
+from mercer.files.whole import write_text_whole
 from mercer.metrics import wilson_interval
 from mercer.report.errors import Evaluation, errors, rms
 from mercer.report.learning import Model, best_epoch, in_words, learning, plan_table
@@ -60,7 +60,7 @@ def write_report(
             class_="soft",
         ),
     )
-    _write_whole(Path(path), _page(title, content))
+    write_text_whole(path, _page(title, content))
 
 
 def _page(title: str, content: Markup) -> str:
@@ -183,14 +183,3 @@ def _versions(model: Model) -> Markup:
             ("system", f"{platform.system()} {platform.machine()}"),
         ]
     )
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside its place and move there, so that no reader sees half a page."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
