@@ -16,8 +16,9 @@ import polars as pl
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_digits
 
-from mercer.tables import formats as tables
-from mercer.tables.formats import TableError, open_table
+from mercer.tables import delimited, svmlight
+from mercer.tables.formats import open_table
+from mercer.tables.table import TableError, with_labels
 
 ODD = 'a "quoted", name\nof two lines – ü'
 
@@ -128,7 +129,7 @@ def test_svmlight_is_made_dense_a_block_at_a_time(zero_based, name, fractions, t
     path = tmp_path / name
     with (gzip.open if name.endswith(".gz") else open)(path, "wb") as file:
         dump_svmlight_file(X, y, file, zero_based=zero_based, comment="made here")
-    monkeypatch.setattr(tables, "SVMLIGHT_BYTES", 20_000)
+    monkeypatch.setattr(svmlight, "SVMLIGHT_BYTES", 20_000)
     table = open_table(str(path))
     read = whole(table, rows=64)
     assert table.n_rows == len(read) == len(X)
@@ -140,7 +141,9 @@ def test_svmlight_is_made_dense_a_block_at_a_time(zero_based, name, fractions, t
 
 def test_sparse_file_that_is_too_large_when_dense_is_refused(tmp_path):
     (tmp_path / "wide.svm").write_text("1 1:1\n0 2000000000:1\n" * 100_000)
-    with pytest.raises(TableError, match=r"200,000 rows × 2,000,000,000 features.*GiB free: keep fewer"):
+    with pytest.raises(
+        TableError, match=r"200,000 rows × 2,000,000,000 features.*GiB are free.*Keep fewer"
+    ):
         open_table(str(tmp_path / "wide.svm"))
 
 
@@ -162,7 +165,7 @@ def test_idx_images_and_labels_are_columns(packed, code, dtype, tmp_path):
 
 
 def test_late_values_widen_a_column_and_none_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "INFER_ROWS", 20)
+    monkeypatch.setattr(delimited, "INFER_ROWS", 20)
     late = ["a,b,c,d,e,f"] + ["1,1,2024-01-01,true,,1"] * 30 + ["2.5,x,soon,2,7,NA"]
     (tmp_path / "late.csv").write_text("\n".join(late))
     read = whole(open_table(str(tmp_path / "late.csv")))
@@ -230,17 +233,17 @@ def test_temporary_files_go_with_their_table(frame, tmp_path):
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("empty.csv", b"", r"empty\.csv must hold a table. Got an empty file"),
-        ("t.parquet", b"a,b\n1,2\n", "Got contents that are not Parquet"),
-        ("t.parquet", b"PAR1 and no more", "must be a whole file that can be read. Got: "),
-        ("t.npy", b"\x93NUMPY\x01\x00", "must be a whole file that can be read. Got: "),
-        ("t.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:-20], "must be a whole file that can be read"),
-        ("t.bin", b"\x00\x01\x02", "must be CSV, TSV, .* Got an unknown format"),
-        ("i-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 3), "must have the 76 bytes .* Got 16"),
-        ("t.csv", b"a,b\n1,2,3\n", "must be a whole file that can be read. Got: .*more fields"),
-        ("t.csv", "a,b\n1,\xe9\n".encode("latin1"), "Got: invalid utf-8 sequence"),
-        ("t.svm", b"1 1:2\n1 x\n", "must be a whole file that can be read. Got: "),
-        ("t.npz", b"PK\x03\x04 and no more", "Got: File is not a zip file"),
+        ("empty.csv", b"", r"empty\.csv is empty"),
+        ("t.parquet", b"a,b\n1,2\n", "t.parquet is not Parquet, as its name says"),
+        ("t.parquet", b"PAR1 and no more", "t.parquet cannot be read: "),
+        ("t.npy", b"\x93NUMPY\x01\x00", "cannot be read: "),
+        ("t.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:-20], "cannot be read: "),
+        ("t.bin", b"\x00\x01\x02", "of an unknown format. Supported are CSV, TSV, "),
+        ("i-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 3), "should have 76 bytes, but it has 16"),
+        ("t.csv", b"a,b\n1,2,3\n", "cannot be read: .*more fields"),
+        ("t.csv", "a,b\n1,\xe9\n".encode("latin1"), "cannot be read: invalid utf-8 sequence"),
+        ("t.svm", b"1 1:2\n1 x\n", "cannot be read: "),
+        ("t.npz", b"PK\x03\x04 and no more", "cannot be read: File is not a zip file"),
     ],
 )
 def test_unreadable_file_is_one_sentence_that_names_it(name, contents, message, tmp_path):
@@ -258,16 +261,16 @@ def test_wrong_arrays_and_members_are_named(tmp_path):
     np.save(tmp_path / "c.npy", np.ones((3, 2), complex))
     np.save(tmp_path / "o.npy", np.array([{}, {}]), allow_pickle=True)
     for name, member, message in [
-        ("z.npz", None, "must hold an array X or X_train, and y likewise. Got 'weights'"),
+        ("z.npz", None, "must hold an array X or X_train, and y named .* Its arrays are 'weights'"),
         ("u.npz", "test", "must hold an array X_test"),
         ("u.npz", "validation", '"train" or "test". Got \'validation\''),
-        ("u.npz", None, "as many targets as rows. Got arrays of 3 and 2 rows"),
-        ("m.npz", None, r"one target a row. Got y of shape \(3, 2\)"),
-        ("c.npy", None, "numbers, text or dates. Got complex128"),
+        ("u.npz", None, "equally many rows. Got 3 and 2 in"),
+        ("m.npz", None, r"one target per row. Got shape \(3, 2\) in"),
+        ("c.npy", None, "numbers, text or dates .* Got complex128"),
         ("o.npy", None, "Python objects in dtype"),
-        ("c.npy", "test", "Only an NPZ file has members"),
-        ("absent.csv", None, "absent.csv must be a file. Got nothing of that name"),
-        ("", None, "Got a folder"),
+        ("c.npy", "test", "only NPZ files have train and test arrays"),
+        ("absent.csv", None, "There is no file .*absent.csv"),
+        ("", None, "is a folder"),
     ]:
         with pytest.raises(TableError, match=message):
             open_table(str(tmp_path / name), member=member)
@@ -275,5 +278,23 @@ def test_wrong_arrays_and_members_are_named(tmp_path):
 
 def test_missing_column_is_named_with_those_there_are(frame, tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(TableError, match=r"must have a column 'Number'\. Got 'number', 'count'"):
+    with pytest.raises(TableError, match=r"has no column 'Number'\. Its columns are 'number', 'count'"):
         next(open_table(str(tmp_path / "t.parquet")).chunks(["Number"]))
+
+
+def test_labels_of_another_file_become_a_column(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    frame = pl.DataFrame(X.astype(np.uint8), schema=[f"x{i}" for i in range(64)])
+    frame.with_columns(y=pl.lit(-1)).write_parquet(tmp_path / "x.parquet")
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "short.npy", y[:-1])
+    images, labels = open_table(str(tmp_path / "x.parquet")), open_table(str(tmp_path / "y.npy"))
+    table = with_labels(images, labels)
+    assert table.names == (*frame.columns, "y")
+    assert whole(table, rows=100).equals(frame.with_columns(y=y))
+    assert whole(table, ["y", "x3"], rows=100).equals(pl.DataFrame({"y": y, "x3": frame["x3"]}))
+    assert whole(table, ["x3"]).equals(frame.select("x3"))
+    assert whole(table, ["y"], rows=100).equals(pl.DataFrame({"y": y}))
+    for wrong, got in (("short.npy", "1 column and 1,796 rows"), ("x.parquet", "65 columns and 1,797")):
+        with pytest.raises(TableError, match=f"must be one column with 1,797 rows.* Got {got}"):
+            with_labels(images, open_table(str(tmp_path / wrong)))

@@ -14,23 +14,24 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.tables.arrays import missing_targets
 from mercer.tables.columns import Columns
-from mercer.tables.formats import Table, TableError, open_table
+from mercer.tables.formats import open_table
+from mercer.tables.kinds import is_known
+from mercer.tables.memory import chunk_rows
+from mercer.tables.table import Table, TableError, with_labels
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor
-# Bytes of features that are predicted at a time.
-PREDICTED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table, and the second one that its labels may be in."""
+    """A table, with the labels of a second file among its columns if there was one."""
 
     table: Table
-    target: str | None
-    labels: Table | None
-    is_test: bool  # the test arrays of a file that has others as well
+    target: str | None  # None: the default, or the one the model was trained with
+    is_test: bool  # the test arrays of a file that also has training arrays
 
 
 def open_source(
@@ -41,73 +42,63 @@ def open_source(
     test: bool = False,
     text: Collection[str] = (),
 ) -> Source:
-    """Open a table, `test` preferring the test arrays of a file that has them."""
+    """Open a table; `target` names a column or a file of labels.
+
+    With `test`, the test arrays are read from a file that has some.
+    """
     table, is_test = None, False
     if test and path.lower().endswith(".npz"):
         with suppress(TableError):  # it has only one pair of arrays
             table, is_test = open_table(path, member="test", folder=folder), True
     if table is None:
         table = open_table(path, folder=folder, text=text)
-    if target is None or target in table.names or not os.path.isfile(target):
-        return Source(table, target, None, is_test)
-    labels = open_table(target, folder=folder, text=text)
-    if len(labels.names) != 1 or labels.n_rows != table.n_rows:
-        raise TableError(
-            f"A file of labels must be one column, with a row for each of {path}. Got "
-            f"{len(labels.names)} columns and {labels.n_rows:,} rows for {table.n_rows:,} in {target}."
-        )
-    return Source(table, None, labels, is_test)
+    if target is not None and target not in table.names and os.path.isfile(target):
+        labels = open_table(target, folder=folder, text=text)
+        return Source(with_labels(table, labels), labels.names[0], is_test)
+    return Source(table, target, is_test)
 
 
 def same_rows(source: Source, path: str, trained: str) -> bool:
     return not source.is_test and os.path.realpath(path) == os.path.realpath(trained)
 
 
-Part = tuple[Array, Array, Array]  # numbers of rows from 0, features, truth
+Part = tuple[Array, Array, Array]  # numbers of rows from 0, features, targets
 
 
 def held_out_parts(X: Array, y: Array, rows: Array, numbers: Array) -> Iterator[Part]:
-    step = max(1, PREDICTED_BYTES // (4 * X.shape[1]))
+    step = chunk_rows(X.shape[1])
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
         yield numbers[piece], X[rows[piece]], y[rows[piece]]
 
 
 def row_numbers(source: Source, columns: Columns, n: int) -> Array:
-    """Where in the file, from 0, the n rows are whose target is known."""
+    """Positions in the file, from 0, of the n rows whose target is known."""
     if n == source.table.n_rows:
         return np.arange(n)
-    table, name = (source.table, columns.target) if source.labels is None else (source.labels, None)
-    known = [_known(frame.to_series()) for frame in table.chunks(name and [name])]
-    return np.flatnonzero(np.concatenate(known))
+    chunks = source.table.chunks([columns.target])
+    return np.flatnonzero(np.concatenate([is_known(frame.to_series()).to_numpy() for frame in chunks]))
 
 
 def file_parts(
     columns: Columns | PlainColumns, source: Source, notes: dict[str, None]
 ) -> Iterator[Part]:
-    """The rows whose truth is known, some at a time."""
-    labels = None if source.labels is None else pl.concat(source.labels.chunks()).to_series()
-    wanted = columns.names if labels is not None else (*columns.names, columns.target)
-    first, unknown = 0, 0
-    for frame in source.table.chunks(wanted):
-        if labels is not None:
-            frame = frame.with_columns(labels[first : first + len(frame)].alias(columns.target))
-        known = _known(frame[columns.target])
-        numbers = first + np.flatnonzero(known)
+    """The rows whose target is known, a chunk at a time."""
+    if source.target is not None:
+        columns = replace(columns, target=source.target)
+    first, dropped = 0, 0
+    for frame in source.table.chunks((*columns.names, columns.target)):
+        known = is_known(frame[columns.target])
+        numbers = first + np.flatnonzero(known.to_numpy())
         first += len(frame)
-        unknown += len(frame) - len(numbers)
+        dropped += len(frame) - len(numbers)
         if len(numbers):
-            frame = frame.filter(pl.Series(known))
+            frame = frame.filter(known)
             X, found = columns.features(frame)
             notes.update(dict.fromkeys(found))
             yield numbers, X, columns.targets(frame)
-    if unknown:
-        notes[f"left out {unknown:,} of {first:,} rows, whose target is missing"] = None
-
-
-def _known(values: pl.Series) -> NDArray[np.bool_]:
-    known = values.is_finite().fill_null(False) if values.dtype.is_float() else values.is_not_null()
-    return known.to_numpy()
+    if dropped:
+        notes[missing_targets(dropped, first)] = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +129,7 @@ def open_for(
     if stored is not None:
         columns = Columns.from_dict(stored)
         source = open_source(path, target, folder, test=True, text=columns.text_names)
-        return source, columns if source.target is None else replace(columns, target=source.target)
+        return source, columns
     source = open_source(path, target, folder, test=True)
     truth, table = source.target or "y", source.table
     known = getattr(model, "feature_names_in_", None)

@@ -42,8 +42,10 @@ from mercer.metrics import Measures, measure
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device, free_memory
 from mercer.report import Evaluation, write_report
-from mercer.tables.columns import Columns, fit_columns, read_arrays
-from mercer.tables.formats import Table, TableError
+from mercer.tables.arrays import read_arrays
+from mercer.tables.columns import Columns
+from mercer.tables.survey import fit_columns
+from mercer.tables.table import Table, TableError
 from mercer.training.events.callbacks import Checkpoint
 from mercer.training.events.console import ConsoleProgress
 from mercer.training.events.dispatch import INTERRUPTED
@@ -169,7 +171,7 @@ def plan(choice: DataChoice, parameters: Settings, capacity: float | None) -> Pl
     with _scratch(None) as folder:
         # Another machine's memory says nothing about what may be used here.
         budget = _budget(None if capacity is not None else parameters["memory_limit"])
-        arrays = read_arrays(source.table, columns, memory=budget, folder=folder, labels=source.labels)
+        arrays = read_arrays(source.table, columns, memory=budget, folder=folder)
         progress.on_stage("planning")
         made = _estimator(columns.task, parameters).plan(arrays.X, arrays.y, resource=there)
     progress.clear()
@@ -184,7 +186,6 @@ def _fit_columns(source: Source, choice: DataChoice) -> Columns:
         task=choice.task,
         keep=choice.keep,
         drop=choice.drop,
-        labels=source.labels,
     )
 
 
@@ -212,9 +213,7 @@ def fit(
             source = open_source(choice.path, choice.target, folder)
             columns = _fit_columns(source, choice)
             budget = _budget(parameters["memory_limit"])
-            arrays = read_arrays(
-                source.table, columns, memory=budget, folder=folder, labels=source.labels
-            )
+            arrays = read_arrays(source.table, columns, memory=budget, folder=folder)
             # Begun now: what is wrong with this file must not be found out about after training.
             test_source = None
             if test.path is not None:
@@ -228,7 +227,6 @@ def fit(
         notes = (*columns.notes, *arrays.notes)
         if not quiet:
             say_notes(notes)
-        assert arrays.y is not None
         apart = _rows_apart(arrays.y, columns.task, test, places.resume)
         model = _estimator(columns.task, {**parameters, "verbose": int(not quiet)})
         with _timed(seconds, "training"):

@@ -1,1 +1,1 @@
-"""Files of rows, and how they become numbers."""
+"""Tables: files of rows, and how their columns become features and targets."""

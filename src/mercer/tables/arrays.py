@@ -1,0 +1,94 @@
+"""A whole table as arrays of features and targets, in memory or in a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercer.tables.columns import Columns
+from mercer.tables.kinds import is_known
+from mercer.tables.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
+from mercer.tables.table import Table, TableError
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The rows whose target is known."""
+
+    X: NDArray[np.float32]  # (n, d)  in memory, or a memory-mapped file
+    y: NDArray[Any]  # (n,)
+    notes: tuple[str, ...]
+
+
+def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) -> Arrays:
+    """Read a table; features that take too much of `memory` go to a file in `folder`.
+
+    The caller owns the folder and deletes the file.
+    """
+    d = len(columns.feature_names)
+    size = feature_bytes(table.n_rows, d)
+    notes: dict[str, None] = {}
+    targets: list[NDArray[Any]] = []
+
+    def parts() -> Iterator[NDArray[np.float32]]:
+        seen, dropped = 0, 0
+        for frame in table.chunks([*columns.names, columns.target], rows=chunk_rows(d)):
+            labelled = frame.filter(is_known(frame[columns.target]))
+            seen += len(frame)
+            dropped += len(frame) - len(labelled)
+            X, found = columns.features(labelled)
+            notes.update(dict.fromkeys(found))
+            targets.append(columns.targets(labelled))
+            yield X
+        if dropped:
+            notes[missing_targets(dropped, seen)] = None
+
+    if stay_in_memory(size, memory):
+        X = _in_memory(parts(), table.n_rows, d)
+    else:
+        X = _in_file(parts(), size, d, folder)
+        notes[f"the features take {size / GIB:.2g} GiB and are read from disk"] = None
+    if not len(X):
+        raise TableError(f"{table.name} has no rows with a target.")
+    return Arrays(X, np.concatenate(targets), tuple(notes))
+
+
+def missing_targets(dropped: int, rows: int) -> str:
+    """A note on rows without a target."""
+    return f"dropped {dropped:,} of {rows:,} rows because their target is missing"
+
+
+def _in_memory(parts: Iterable[NDArray[np.float32]], n: int, d: int) -> NDArray[np.float32]:
+    X = np.empty((n, d), np.float32)
+    filled = 0
+    for part in parts:
+        X[filled : filled + len(part)] = part
+        filled += len(part)
+    return X[:filled]
+
+
+def _in_file(
+    parts: Iterable[NDArray[np.float32]], size: int, d: int, folder: Path
+) -> NDArray[np.float32]:
+    """Written rather than mapped while it grows, so that none of it stays resident."""
+    free = free_disk(folder)
+    if size > free:
+        raise TableError(
+            f"The features take {size / GIB:.1f} GiB, but only {free / GIB:.1f} GiB are free in "
+            f"{folder}. Free some space, raise the memory limit, or drop columns."
+        )
+    n = 0
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".float32", delete=False) as file:
+        for part in parts:
+            file.write(part.data)
+            n += len(part)
+    if not n:
+        return np.empty((0, d), np.float32)
+    # Copy-on-write, since PyTorch needs writable memory; the file is never changed.
+    return np.memmap(file.name, np.float32, "c", shape=(n, d))

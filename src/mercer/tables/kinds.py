@@ -1,0 +1,109 @@
+"""Kinds of columns, and their values as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mercer.tables.table import TableError
+
+Kind = Literal["number", "boolean", "date", "duration", "time", "text"]
+
+DAY = 86_400e6  # microseconds
+NAMES = {
+    "number": "numbers",
+    "boolean": "booleans",
+    "date": "dates",
+    "duration": "durations",
+    "time": "times of day",
+    "text": "text",
+}
+# The type given to a column without any value, whose own type says nothing.
+EMPTY: dict[Kind, pl.DataType] = {
+    "number": pl.Float64(),
+    "boolean": pl.Boolean(),
+    "date": pl.Datetime("us"),
+    "duration": pl.Duration("us"),
+    "time": pl.Time(),
+    "text": pl.String(),
+}
+NOT_IN_NUMPY = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
+
+
+def kind_of(dtype: pl.DataType) -> Kind | None:
+    """The kind of a Polars type; None for lists, structures and other types without single values."""
+    if dtype.is_numeric():
+        return "number"
+    kinds: dict[type[pl.DataType], Kind] = {
+        pl.Boolean: "boolean",
+        pl.Date: "date",
+        pl.Datetime: "date",
+        pl.Duration: "duration",
+        pl.Time: "time",
+        pl.String: "text",
+        pl.Categorical: "text",
+        pl.Enum: "text",
+        pl.Null: "number",
+    }
+    return kinds.get(type(dtype))
+
+
+def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
+    """Select columns by name; raise if one does not exist or is of another kind."""
+    schema, changes = frame.schema, []
+    for name, kind in kinds.items():
+        if name not in schema:
+            raise TableError(f"The table has no column {name!r}, which the model needs ({NAMES[kind]}).")
+        if kind_of(schema[name]) == kind:
+            if kind == "text":
+                changes.append(pl.col(name).cast(pl.String))
+        elif frame[name].null_count() == len(frame):
+            changes.append(pl.lit(None, dtype=EMPTY[kind]).alias(name))
+        else:
+            raise TableError(
+                f"The column {name!r} must hold {NAMES[kind]}, as in training. Got {schema[name]}."
+            )
+    return frame.select(list(kinds)).with_columns(changes)
+
+
+def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
+    """Columns as numbers, (m, p), dates and times in days; NaN for what float32 cannot hold.
+
+    Only columns that need a conversion are converted one by one, since there may be very many others.
+    """
+    if not kinds:  # a frame without columns has no rows
+        return np.empty((len(frame), 0), np.float32)
+    schema, changes = frame.schema, []
+    for name, kind in kinds.items():
+        column = pl.col(name)
+        if kind == "boolean":
+            changes.append(column.cast(pl.UInt8))
+        elif kind == "date":
+            changes.append(column.dt.epoch("us") / DAY)
+        elif kind == "duration":
+            changes.append(column.dt.total_microseconds() / DAY)
+        elif kind == "time":
+            changes.append(column.to_physical() / (1_000 * DAY))
+        elif schema[name] in NOT_IN_NUMPY:
+            changes.append(column.cast(pl.Float64))
+    A = frame.select(list(kinds)).with_columns(changes).to_numpy()  # (m, p)
+    if A.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            odd = ~np.isfinite(A.astype(np.float32))
+        if odd.any():
+            A = np.where(odd, np.nan, A)
+    return A
+
+
+def is_known(values: pl.Series) -> pl.Series:
+    """Which values are neither missing nor infinite."""
+    return values.is_finite().fill_null(False) if values.dtype.is_float() else values.is_not_null()
+
+
+def known(values: pl.Series) -> pl.Series:
+    """The values that are neither missing nor infinite."""
+    return values.filter(is_known(values))

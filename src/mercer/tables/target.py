@@ -1,0 +1,82 @@
+"""Classification or regression: decided from the target column."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mercer.tables.columns import Task
+from mercer.tables.counts import Counts
+from mercer.tables.kinds import Kind, kind_of, known
+from mercer.tables.table import TableError
+
+# So few distinct whole numbers are labels rather than amounts, if each has two rows on average.
+FEW_DISTINCT = 30
+# Every class is an output: with more of them the weights would be larger than most datasets.
+MOST_CLASSES = 10_000
+
+
+class TargetSurvey:
+    """Collects what the target column holds, a chunk at a time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind: Kind | None = None
+        self.counts = Counts()
+        self.fractions = False
+        self.too_many = False
+
+    def add(self, values: pl.Series) -> None:
+        if self.kind is None:
+            self.kind = kind_of(values.dtype)
+            if self.kind not in ("number", "boolean", "text"):
+                raise TableError(
+                    f"The target {self.name!r} must hold numbers, text or booleans. Got {values.dtype}."
+                )
+        if self.kind == "text":
+            values = values.cast(pl.String)
+        elif values.dtype.is_float() or values.dtype.is_decimal():
+            numbers = known(values.cast(pl.Float64))
+            self.fractions = self.fractions or bool((numbers != numbers.floor()).any())
+        if not self.too_many:
+            self.counts.add(values)
+            self.too_many = self.counts.distinct > MOST_CLASSES
+
+    def task(self, forced: str | None) -> tuple[Task, str]:
+        """The task, and a note that gives the reason."""
+        distinct, rows = self.counts.distinct, self.counts.n_known
+        many = self.too_many or (distinct > FEW_DISTINCT and 2 * distinct > rows)
+        how_many = f"more than {MOST_CLASSES:,}" if self.too_many else f"{distinct:,}"
+        if distinct < 2:
+            raise TableError(
+                f"The target {self.name!r} must have at least two different values. Got {distinct} in "
+                f"the {rows:,} rows where it is not missing."
+            )
+        if forced not in (None, "classification", "regression"):
+            raise TableError(
+                f'The task must be "classification" or "regression". Got {forced!r} instead.'
+            )
+        words = {"text": "labels", "boolean": "booleans"}.get(str(self.kind), "whole numbers")
+        found = f"{how_many} distinct {words}"
+        as_asked = "" if forced is None else ", as requested"
+        amounts = self.fractions or many or distinct > FEW_DISTINCT or 2 * distinct > rows
+        if forced == "regression" or (forced is None and self.kind == "number" and amounts):
+            if self.kind == "text":
+                raise TableError(
+                    f"Regression needs a target of numbers, but {self.name!r} holds text. Use "
+                    "classification."
+                )
+            found = "numbers with fractions" if self.fractions else found
+            return "regression", f"{self.name!r} has {found}: regression{as_asked}"
+        if self.fractions:
+            raise TableError(
+                f"Classification needs a target of labels, but {self.name!r} holds numbers with "
+                "fractions. Use regression."
+            )
+        if many:
+            first = "the first " if self.too_many else ""
+            raise TableError(
+                f"Classes must have several rows each, and there can be at most {MOST_CLASSES:,}. The "
+                f"target {self.name!r} has {found} in {first}{rows:,} rows: choose another target, or "
+                f"merge values{', or use regression' if self.kind == 'number' else ''}."
+            )
+        return "classification", f"{self.name!r} has {found}: classification{as_asked}"
