@@ -23,8 +23,8 @@ from sklearn.datasets import load_diabetes, load_digits, load_iris
 
 import mercer
 from mercer.cli import main, sources
-from mercer.cli.commands import Kernel
-from mercer.kernels import KERNELS
+from mercer.cli.options import Kernel
+from mercer.kernels import ALIASES, KERNELS
 
 COMMANDS = ["plan", "fit", "predict", "evaluate", "info", "demo", "bench"]
 COMMAND = [sys.executable, "-m", "mercer"]
@@ -78,13 +78,13 @@ def iris_model(iris, run):
     return model
 
 
-def test_help_fits_a_screen_and_needs_no_torch(environment):
+def test_help_fits_a_screen_and_imports_nothing_slow(environment):
     script = (
-        "import sys, time; start = time.perf_counter()\n"
+        "import sys\n"
         "from mercer.cli import main\n"
         "code = main(['--help'])\n"
-        "print(code, 'torch' in sys.modules, 'polars' in sys.modules, file=sys.stderr)\n"
-        "print(time.perf_counter() - start, file=sys.stderr)"
+        "slow = {'torch', 'polars', 'numpy', 'sklearn', 'scipy', 'matplotlib'}\n"
+        "print(code, slow & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
@@ -94,9 +94,7 @@ def test_help_fits_a_screen_and_needs_no_torch(environment):
     assert max(map(len, lines)) <= 80
     assert not any(line.endswith("...") for line in lines[1:])
     assert all(re.search(rf"^  {command} ", done.stdout, re.M) for command in COMMANDS)
-    flags, seconds = done.stderr.splitlines()
-    assert flags == "0 False False"
-    assert float(seconds) < 0.5
+    assert done.stderr == "0 set()\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -107,7 +105,7 @@ def test_the_help_of_a_subcommand_shows_an_example(run, command):
 
 
 def test_kernels_are_those_of_the_library():
-    assert {kernel.value for kernel in Kernel} == {"auto", *KERNELS}
+    assert {kernel.value for kernel in Kernel} == {"auto", *KERNELS, *ALIASES}
 
 
 def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, run, tmp_path):
@@ -119,7 +117,7 @@ def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, 
     out = tmp_path / "out.csv"
     code, said, err = run("predict", iris_model, new, "-o", out, "--proba", "--with", "id")
     assert code == 0, err
-    assert "150 rows predicted" in said
+    assert "Wrote 150 predictions" in said
     with out.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "prediction", *(f"probability of {c}" for c in sorted(NASTY))]
@@ -144,7 +142,7 @@ def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, 
     code, said, err = run("evaluate", iris_model, data)
     assert code == 0
     assert "150 rows" in said
-    assert "is what the model was trained on" in err
+    assert "the model was trained on" in err
     assert "[bold]'x'[/bold]" in said  # text from the data is not markup
 
 
@@ -186,7 +184,7 @@ def test_rows_that_are_trained_on_are_not_measured_on(iris, run, tmp_path):
     data, _ = iris
     code, _, err = run("fit", data, "-t", "species", "-o", tmp_path / "m", "--test", data)
     assert code == 2
-    assert "--test must be other rows than DATA" in err
+    assert "--test must have other rows than DATA" in err
 
 
 def test_labels_may_lie_in_a_file_of_their_own(run, tmp_path):
@@ -244,10 +242,43 @@ def test_plans_are_for_this_machine_or_another(iris, run):
     assert "batch, bound by data" in out
 
 
+def test_rbf_is_another_name_of_the_gaussian(iris, run):
+    data, _ = iris
+    arguments = ["plan", data, "--target", "species", "--bandwidth", "1", "--json"]
+    named = [json.loads(run(*arguments, "--kernel", name)[1]) for name in ("rbf", "gaussian")]
+    assert named[0]["kernel"] == named[1]["kernel"] == "gaussian (bandwidth 1)"
+
+
+def test_the_number_of_threads_reaches_the_estimator_but_not_the_file(iris, run, tmp_path, monkeypatch):
+    data, _ = iris
+    used = []
+
+    def threads(n_jobs):
+        used.append(n_jobs)
+        return real(n_jobs)
+
+    real = mercer.estimators.base.threads
+    monkeypatch.setattr("mercer.estimators.base.threads", threads)
+    model = tmp_path / "m.mercer"
+    fixed = ["-t", "species", "--kernel", "gaussian", "--bandwidth", "1", "--ridge", "0.1"]
+    for arguments in (
+        ["plan", data, *fixed],
+        ["fit", data, *fixed, "-o", model, "-q"],
+        ["predict", model, data, "-o", tmp_path / "out.csv", "-q"],
+        ["evaluate", model, data, "-q"],
+    ):
+        used.clear()
+        code, _, err = run(*arguments, "--n-jobs", "1")
+        assert code == 0, err
+        assert used
+        assert set(used) == {1}, arguments[0]
+    assert mercer.load(model).n_jobs is None
+
+
 def test_info_says_what_is_in_a_model(iris, iris_model, run):
     code, out, _ = run("info", iris_model)
     assert code == 0
-    assert "3 classes of species" in out
+    assert "Classification of species (3 classes)" in out
     assert "mercer fit" in out
     data = json.loads(run("info", iris_model, "--json")[1])
     assert data["classes"] == sorted(NASTY)
@@ -293,7 +324,7 @@ def test_existing_files_are_refused_before_any_work_and_overwritten_with_force(i
         assert err.count("\n") == 1
     code, _, err = run("fit", data, "-o", data, "--force")
     assert code == 2
-    assert "must not be a file that is read" in err
+    assert "which is also read" in err
     assert kept.read_text() == "precious"
     code, _, err = run("fit", data, "-t", "species", "-o", kept, "--force", "--holdout", "0")
     assert code == 0, err
@@ -309,13 +340,17 @@ def test_existing_files_are_refused_before_any_work_and_overwritten_with_force(i
         (["fti"], "Did you mean 'fit'"),
         (["fit", "x.csv", "-o", "m", "--kernel", "linear"], "laplacian"),
         (["fit", "x.csv", "-o", "m", "--holdout", "1.5"], "less than 1"),
-        (["fit", "x.csv", "-o", "m", "--holdout", "0.2", "--test", "y.csv"], "exclude each other"),
+        (["fit", "x.csv", "-o", "m", "--holdout", "0.2", "--test", "y.csv"], "cannot be used together"),
         (["fit", "x.csv", "-o", "m", "--report", "m"], "different files"),
-        (["fit", "x.csv", "-o", "m", "--resume", "r"], "--resume must be a checkpoint"),
-        (["fit", "x.csv", "-o", "m", "--test-target", "t"], "goes with --test"),
+        (["fit", "x.csv", "-o", "m", "--resume", "r"], "There is no checkpoint 'r'"),
+        (["fit", "x.csv", "-o", "m", "--test-target", "t"], "can only be used with --test"),
         (["fit", "x.csv", "-o", "m", "--memory", "lots"], "--memory must be a size"),
-        (["fit", "x.csv", "-o", "no/folder/m"], "must exist"),
+        (["fit", "x.csv", "-o", "no/folder/m"], "does not exist"),
         (["plan", "x.csv", "--capacity", "-1"], "--capacity must be positive"),
+        (["fit", "x.csv", "-o", "m", "--n-jobs", "0"], "--n-jobs must be at least 1, or -1"),
+        (["fit", "x.csv", "-o", "m", "--bandwidth", "0"], "--bandwidth must be a positive number"),
+        (["fit", "x.csv", "-o", "m", "--ridge", "-1"], "--ridge must be at least 0"),
+        (["predict", "m", "x.csv", "--n-jobs", "-2"], "--n-jobs must be at least 1, or -1"),
         (["predict", "m", "x.csv", "--json"], "needs -o FILE"),
     ],
 )
@@ -526,10 +561,8 @@ def test_completion_is_offered_for_bash(environment):
 
 
 @pytest.mark.slow
-def test_demo_and_bench_run_in_seconds(run):
-    start = time.perf_counter()
+def test_demo_and_bench_give_their_figures(run):
     contenders = json.loads(run("demo", "--json")[1])
     assert contenders[0]["error"] < 0.03
     figures = json.loads(run("bench", "--json")[1])["figures"]
     assert all(figure["value"] >= 0 for figure in figures)
-    assert time.perf_counter() - start < 60

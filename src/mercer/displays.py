@@ -15,7 +15,6 @@ takes these classifiers as they are.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from typing_extensions import Self
 from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import kernel_times
 from mercer.planning.plan import Plan
+from mercer.stopwatch import fastest
 from mercer.training.loop import History
 
 if TYPE_CHECKING:
@@ -225,12 +225,10 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _seconds_per_product(machine: KernelMachine, m: int) -> float:
-    """The best of a few, as others share the machine."""
     rows = machine.centres[:m]
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        product = kernel_times(machine.kernel, rows, machine.centres, machine.alpha)
-        float(product[0, 0])  # waits for the device
-        times.append(time.perf_counter() - start)
-    return min(times)
+
+    def product() -> float:
+        f = kernel_times(machine.kernel, rows, machine.centres, machine.alpha)  # (m, l)
+        return float(f[0, 0])  # waits for the device
+
+    return fastest(product, REPEATS)

@@ -1,10 +1,12 @@
 """The command `mercer`, from the shell to a subcommand and back to an exit code.
 
-    0  it is done                          2  a wrong call
-    1  data, a model or the machine        128 + n  signal n ended it (130 is Ctrl-C)
+    0        success
+    1        an error in the data, the model or the machine
+    2        invalid options
+    128 + n  ended by signal n (130 is Ctrl-C)
 
-Errors are one sentence on standard error; `--debug`, anywhere, shows the traceback as well.  Signals
-that end a process end it here through Python, so that whatever was being written is taken away again.
+Errors are one sentence on standard error; `--debug`, anywhere on the line, adds the traceback.  Signals
+that end the process raise `SystemExit`, so that temporary files are removed.
 """
 
 from __future__ import annotations
@@ -25,36 +27,33 @@ from mercer.cli.messages import say, say_notes
 
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT
-# What a terminal that is closed, a job scheduler or a shutdown sends.
+# Sent by a closing terminal, a job scheduler or a shutdown.
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, those of the process by default; gives the exit code."""
+    """Run the command with these arguments, by default those of the process; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
-        say(
-            f"The command line must have {', '.join(NEEDS)}. Got none of {', '.join(missing)}: "
-            "install them by pip install 'mercer[cli]'."
-        )
+        say(f"Missing packages: {', '.join(missing)}. Install them with pip install 'mercer[cli]'.")
         return FAILED
     from mercer.cli.commands import app
 
-    # Wherever it stands, so that it can be added to the end of the line that went wrong.
+    # Allowed anywhere, so that it can be added to the end of a command that failed.
     ours = given.index("--") if "--" in given else len(given)
     debug = "--debug" in given[:ours]
     rest = [word for word in given[:ours] if word != "--debug"] + given[ours:]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without × is no reason to fail
+            stream.reconfigure(errors="replace")  # for terminals without "×"
     with _endings(), _notes():
         try:
             code = app(
                 rest, prog_name="mercer", standalone_mode=False, obj=shlex.join(["mercer", *given])
             )
             sys.stdout.flush()
-        except SystemExit as ended:  # a signal, shell completion, or a pipe that was closed
+        except SystemExit as ended:  # a signal, shell completion or a closed pipe
             code = ended.code
         except KeyboardInterrupt:
             code = CTRL_C
@@ -72,25 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, in one line."""
-    if hasattr(error, "format_message"):  # a wrong call, as typer words it
+    """The error in one line."""
+    if hasattr(error, "format_message"):  # invalid options, found by typer
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mercer"
         return f"{_line(error.format_message())} See {path} --help."
     if isinstance(error, OSError) and error.strerror:
-        where = f"{os.fspath(error.filename)!r} " if error.filename is not None else ""
-        return f"Files must be readable and writable. Got {where}with: {error.strerror}."
+        where = "a file" if error.filename is None else repr(os.fspath(error.filename))
+        return f"Cannot read or write {where}: {error.strerror}."
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in str(error)):
-        return (
-            f"The work must fit in memory. Got {_line(str(error)) or 'no more of it'!s:.200}: "
-            "try a smaller --memory, fewer rows, or a larger machine."
-        )
+        details = f" ({_line(str(error))[:200]})" if str(error) else ""
+        return f"Out of memory{details}. Use a smaller --memory, fewer rows, or a larger machine."
     if isinstance(error, (ValueError, OSError, ArithmeticError, ImportError)):
         return _line(str(error))
-    return (
-        f"Something failed that should not have: {type(error).__name__}: {_line(str(error))} "
-        "(--debug shows where)."
-    )
+    return f"Unexpected {type(error).__name__}: {_line(str(error))} (--debug shows the traceback)."
 
 
 def _line(text: str) -> str:
@@ -99,7 +93,7 @@ def _line(text: str) -> str:
 
 @contextmanager
 def _endings() -> Iterator[None]:
-    """Signals that end the process raise SystemExit meanwhile."""
+    """Inside the block, signals that end the process raise SystemExit."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -114,7 +108,7 @@ def _endings() -> Iterator[None]:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Warnings are shown as notes, without the place in the code they come from."""
+    """Inside the block, warnings are shown as notes, without their place in the code."""
 
     def show(message: Warning | str, *place: Any, **more: Any) -> None:
         say_notes([message])
@@ -127,7 +121,7 @@ def _notes() -> Iterator[None]:
 
 
 def _settle_pipe() -> None:
-    """Where the reader has gone (`| head`), what is left must not be complained about at exit."""
+    """Avoid an error message at exit if the reader of standard output has gone (`| head`)."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,15 +1,14 @@
-"""A short benchmark of the engine on this machine: what the device can do, and how close training comes.
+"""A short benchmark: the speed of the device, and how close training comes to it.
 
-The yardstick is arithmetic that cannot be avoided: one full float32 product of the data with itself,
-2 n² d operations at the best rate seen here.  Of several runs the best counts, since others may share
-the machine.  All of it takes seconds; benchmarks/engine.py is the thorough one.
+Training is compared with the arithmetic that it cannot avoid: one full float32 product of the data with
+itself, 2 n² d operations at the rate of the fastest matrix product.  The benchmark takes seconds;
+benchmarks/engine.py is the thorough one.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,12 +18,15 @@ from mercer.kernels import Gaussian
 from mercer.operators.tiled import TrainingProducts
 from mercer.planning.choose import adapt
 from mercer.planning.resource import find_device, measure_resource
+from mercer.stopwatch import fastest
 from mercer.training.loop import Limits, train
 
-# Enough rows that an epoch is arithmetic rather than overhead, few enough for a second.
+# Enough rows for arithmetic to dominate an epoch, few enough for it to take about a second.
 ROWS, FEATURES, OUTPUTS = 10_000, 256, 10
 EPOCHS = 4
 RUNS = 3
+# Repeats of a large product, and of an operation that takes microseconds.
+REPEATS, TILE_REPEATS = 5, 50
 GIGA = 1e9
 
 
@@ -47,29 +49,38 @@ def engine_figures(
     resource = measure_resource(where)
     a, b = (torch.randn(rows, FEATURES, device=where) for rows in (2048, 8192))
     product = torch.empty(len(a), len(b), device=where)
-    flops = 2 * len(a) * len(b) * FEATURES / _best(lambda: torch.mm(a, b.T, out=product)[0, 0])
-    tile = -torch.rand(512, 512, device=where)  # of the size that stays in cache
+    # Reading a value waits for the device.
+    product_seconds = fastest(lambda: float(torch.mm(a, b.T, out=product)[0, 0]), REPEATS)
+    flops = 2 * len(a) * len(b) * FEATURES / product_seconds
+    tile = -torch.rand(512, 512, device=where)  # stays in cache
     out = torch.empty_like(tile)
-    exponentials = tile.numel() / _best(lambda: torch.exp(tile, out=out)[0, 0], 50)
+    exponentials = tile.numel() / fastest(lambda: float(torch.exp(tile, out=out)[0, 0]), TILE_REPEATS)
     figures = [
-        Figure("matrix product", flops / GIGA, "Gflop/s", "float32, the yardstick below"),
+        Figure("matrix product", flops / GIGA, "Gflop/s", "float32; epochs are compared with it"),
         Figure(
             "8-bit product",
             resource.integer_gain,
             "×",
-            "that of float32, for images and such",
+            "speed relative to float32, for 8-bit data such as images",
         ),
-        Figure("exponentials", exponentials / GIGA, "G/s", "of values in cache"),
+        Figure("exponentials", exponentials / GIGA, "G/s", "for values in cache"),
     ]
     if resource.rates is not None:
         rates = resource.rates
         figures += [
-            Figure("memory, first touch", 1 / rates.write / GIGA, "GB/s", "when kernel values are kept"),
-            Figure("memory, read", 1 / rates.read / GIGA, "GB/s", "when they are used again"),
+            Figure(
+                "memory, first touch", 1 / rates.write / GIGA, "GB/s", "when kernel values are stored"
+            ),
+            Figure("memory, read", 1 / rates.read / GIGA, "GB/s", "when they are reused"),
         ]
     figures += [
-        Figure("C_G", resource.capacity, "", "operations in flight that saturate the device"),
-        Figure("full-rate rows", resource.full_rate_rows, "", "fewest rows of a product at full rate"),
+        Figure("C_G", resource.capacity, "", "parallel operations that saturate the device"),
+        Figure(
+            "full-rate rows",
+            resource.full_rate_rows,
+            "",
+            "rows that a product needs to run at full speed",
+        ),
     ]
     on_stage("training on random points")
     first, later = _epoch_seconds(where)
@@ -77,21 +88,24 @@ def engine_figures(
     shape = f"{ROWS:,} × {FEATURES}, {OUTPUTS} outputs"
     return [
         *figures,
-        Figure("first epoch", first, "s", f"{shape}; {first / full:.2f} of a full product"),
+        Figure("first epoch", first, "s", f"{shape}; {first / full:.2f} × one full product"),
         Figure(
-            "later epoch", later, "s", f"from kept kernel values; {later / full:.2f} of a full product"
+            "later epoch",
+            later,
+            "s",
+            f"with stored kernel values; {later / full:.2f} × one full product",
         ),
     ]
 
 
 def machine() -> str:
-    """What the figures belong to."""
+    """The machine that the figures were measured on."""
     threads = f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
     return f"{platform.system()} {platform.machine()}, {threads}, PyTorch {torch.__version__}"
 
 
 def _epoch_seconds(device: torch.device) -> tuple[float, float]:
-    """Best seconds of the first epoch and of the later ones, set-up not included."""
+    """Seconds of the fastest first epoch and the fastest later epoch, without setting up."""
     generator = torch.Generator().manual_seed(0)
     kernel = Gaussian(bandwidth=float(FEATURES) ** 0.5)
     points = kernel.points(torch.randn(ROWS, FEATURES, generator=generator).to(device))
@@ -107,12 +121,3 @@ def _epoch_seconds(device: torch.device) -> tuple[float, float]:
         first.append(seconds[0])
         later.extend(seconds[1:])
     return min(first), min(later)
-
-
-def _best(result: Callable[[], torch.Tensor], runs: int = 5) -> float:
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        float(result())  # waits for the device
-        times.append(time.perf_counter() - start)
-    return min(times)

@@ -1,17 +1,36 @@
-"""What can be typed after `mercer`: subcommands, their options and help.
+"""The subcommands of `mercer`, their options and help.
 
-Nothing here does the work, and nothing heavy is imported before a subcommand runs: `mercer --help` and
-shell completion must not wait for PyTorch.
+The modules that do the work are imported only when a subcommand runs: `mercer --help` and shell
+completion must not wait for PyTorch.
 """
 
 from __future__ import annotations
 
 import os
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mercer.cli.options import (
+    Bandwidth,
+    Data,
+    Device,
+    Drop,
+    Force,
+    Jobs,
+    Json,
+    Keep,
+    Kernel,
+    KernelOption,
+    Memory,
+    ModelFile,
+    Quiet,
+    Ridge,
+    Seed,
+    Target,
+    TaskOption,
+)
 
 app = typer.Typer(
     name="mercer",
@@ -23,93 +42,11 @@ app = typer.Typer(
 )
 
 
-class Kernel(str, Enum):
-    """The kernels by name, which are `mercer.kernels.KERNELS`."""
-
-    auto = "auto"
-    cauchy = "cauchy"
-    exponential_power = "exponential_power"
-    gaussian = "gaussian"
-    laplacian = "laplacian"
-    matern32 = "matern32"
-    matern52 = "matern52"
-    neural_tangent = "neural_tangent"
-
-
-class Task(str, Enum):
-    classification = "classification"
-    regression = "regression"
-
-
 def _example(*lines: str) -> str:
     # The mark keeps the lines apart.
     return "\n".join(
         ["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]
     )
-
-
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        show_default=False,
-        help="CSV, TSV, Parquet, Arrow, NPZ, NPY, svmlight or IDX; also gzip-ed; - is standard input.",
-    ),
-]
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", show_default=False, help="A file that fit wrote.")
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="COLUMN",
-        help="The column to learn, or a file of labels. Default: y, where there is one.",
-    ),
-]
-TaskOption = Annotated[
-    Task | None,
-    typer.Option(
-        metavar="TASK",
-        help="classification or regression. Default: seen from the target.",
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN", help="Leave this column out. May be repeated."),
-]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN", help="Use it even if it looks useless. May be repeated."),
-]
-KernelOption = Annotated[
-    Kernel,
-    typer.Option(
-        metavar="NAME",
-        help=f"{', '.join(kernel.value for kernel in Kernel)}.",
-    ),
-]
-Bandwidth = Annotated[
-    float | None,
-    typer.Option(metavar="NUMBER", help="Of the kernel. Default: by leave-one-out error."),
-]
-Ridge = Annotated[
-    float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Noise of a target; 0 interpolates. Default: by leave-one-out error.",
-    ),
-]
-Memory = Annotated[
-    str,
-    typer.Option(metavar="SIZE", help="What may be used, such as 4GB."),
-]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
-Seed = Annotated[int, typer.Option(metavar="NUMBER", help="Of all that is random.")]
-Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def _version(wanted: bool) -> None:
@@ -125,18 +62,18 @@ def _mercer(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    # --debug is taken out, wherever it stands, before typer sees it.
+    # `main` removes --debug, wherever it stands, before typer sees it.
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
 
 
 @app.command(
-    short_help="Show what would be chosen for a table, without training.",
+    short_help="Show the plan for training on a table, without training.",
     epilog=_example(
         "mercer plan train.csv --target price",
         "mercer plan train.csv --target price --memory 12GB --capacity 1e10 --json",
@@ -156,27 +93,27 @@ def plan(
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="C_G of another machine: operations in flight that saturate it; see mercer bench.",
+            help="Plan for another machine with this capacity C_G, as mercer bench shows it there.",
         ),
     ] = None,
     device: Device = "auto",
+    n_jobs: Jobs = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Show what would be chosen for this data, here or on another machine, without training."""
-    from mercer.cli import screens, workflow
+    """Show the plan for training on a table, on this machine or another one, without training."""
+    from mercer.cli import choices, fitting, screens
 
-    settings = {"memory_limit": workflow.size(memory), "device": device, "random_state": seed}
-    made = workflow.plan(
-        workflow.DataChoice(data, target, _value(task), tuple(keep or ()), tuple(drop or ())),
-        workflow.settings(kernel.value, bandwidth, ridge, **settings),
+    made = fitting.plan(
+        choices.DataChoice(data, target, task and task.value, tuple(keep or ()), tuple(drop or ())),
+        choices.parameters(kernel.value, bandwidth, ridge, memory, device, n_jobs, seed),
         capacity,
     )
     screens.show_plan(made, json)
 
 
 @app.command(
-    short_help="Train on a table and keep the model in a file.",
+    short_help="Train on a table and save the model to a file.",
     epilog=_example(
         "mercer fit train.csv --target price -o house.mercer --report house.html",
         "mercer fit train.parquet -t species --test new.parquet -o species.mercer",
@@ -188,7 +125,7 @@ def fit(
     data: Data,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to keep the model."),
+        typer.Option("--output", "-o", metavar="FILE", help="Save the model to this file."),
     ],
     target: Target = None,
     task: TaskOption = None,
@@ -198,87 +135,80 @@ def fit(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Part not trained on, for the final score. Default: 0.2, at most 10,000 rows.",
+            help="Share of the rows held out for the final score. Default: 0.2, at most 10,000 rows.",
         ),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Rows for the final score instead."),
+        typer.Option(metavar="FILE", help="Measure the final score on this table instead."),
     ] = None,
     test_target: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Labels of --test, if in a file apart."),
+        typer.Option(metavar="FILE", help="Labels of --test, if they are in a separate file."),
     ] = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
-    epochs: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="At most so many.")] = 100,
+    epochs: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")
+    ] = 100,
     memory: Memory = "auto",
     device: Device = "auto",
+    n_jobs: Jobs = None,
     seed: Seed = 0,
     checkpoint: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Keep the state of training there, for --resume."),
+        typer.Option(metavar="FILE", help="Save the state of training to this file, for --resume."),
     ] = None,
     checkpoint_minutes: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0, help="How often.")
+        float, typer.Option(metavar="NUMBER", min=0, help="Minutes between two checkpoints.")
     ] = 10.0,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Go on from this checkpoint, on the same data."),
+        typer.Option(metavar="FILE", help="Continue from this checkpoint, with the same data."),
     ] = None,
     report: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="An HTML page about the model."),
+        typer.Option(metavar="FILE", help="Write a report on the model to this HTML file."),
     ] = None,
     json: Json = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on a table, measure on rows it has not seen, and keep the model in a file.
+    """Train on a table, measure the model on held-out rows, and save it to a file.
 
-    Classification or regression, kernel, bandwidth, ridge and all numbers of the method are chosen
-    for you. Ctrl-C ends training early and keeps the best model so far.
+    The task, the kernel and all parameters are chosen automatically unless given. Ctrl-C ends
+    training early and saves the best model so far.
     """
-    from mercer.cli import screens, workflow
+    from mercer.cli import choices, fit_screen, fitting
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
+    from mercer.training.events.callbacks import Checkpoint
 
-    if holdout is not None and not 0 <= holdout < 1:
-        raise CallError(f"--holdout must be at least 0 and less than 1. Got {holdout}.")
-    if holdout and test is not None:
-        raise CallError("--holdout and --test exclude each other. Got both.")
-    if test_target is not None and test is None:
-        raise CallError("--test-target goes with --test. Got it alone.")
+    scored_on = choices.TestChoice(holdout, test, test_target, seed)
     if resume is not None and not os.path.isfile(resume):
-        raise CallError(f"--resume must be a checkpoint. Got {resume!r}, which is not there.")
+        raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
     inputs = [path for path in (data, target, test, test_target, resume) if path is not None]
-    places = workflow.Places(
+    places = choices.Places(
         model=claim(output, "--output", force=force, inputs=inputs),
         report=None if report is None else claim(report, "--report", force=force, inputs=inputs),
-        # The checkpoint gone on from is brought up to date, unless another is named.
+        # By default, resuming keeps the same checkpoint up to date.
         checkpoint=resume if checkpoint is None else str(_checkpoint(checkpoint, resume, force, inputs)),
         resume=resume,
     )
-    places.must_differ()
-    fitted = workflow.fit(
-        workflow.DataChoice(data, target, _value(task), tuple(keep or ()), tuple(drop or ())),
-        workflow.settings(
-            kernel.value,
-            bandwidth,
-            ridge,
-            max_iter=epochs,
-            memory_limit=workflow.size(memory),
-            device=device,
-            random_state=seed,
-            callbacks=workflow.checkpointing(places.checkpoint, checkpoint_minutes),
-        ),
-        workflow.TestChoice(holdout, test, test_target, seed),
+    parameters = choices.parameters(kernel.value, bandwidth, ridge, memory, device, n_jobs, seed)
+    parameters["max_iter"] = epochs
+    if places.checkpoint is not None:
+        parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
+    fitted = fitting.fit(
+        choices.DataChoice(data, target, task and task.value, tuple(keep or ()), tuple(drop or ())),
+        parameters,
+        scored_on,
         places,
         command=str(context.obj),
         quiet=quiet,
     )
-    screens.show_fit(fitted, json)
+    fit_screen.show_fit(fitted, json)
 
 
 def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Path:
@@ -297,7 +227,7 @@ def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[s
     ),
 )
 def predict(
-    model: Model,
+    model: ModelFile,
     data: Data,
     output: Annotated[
         str,
@@ -305,34 +235,37 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="CSV, or Parquet by its ending; - is standard output.",
+            help="Write to this file: Parquet if its name ends so, else CSV; - is standard output.",
         ),
     ] = "-",
-    proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Add the probability of each class.")] = False,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="COLUMN", help="Copy this column too. May be repeated."),
+        typer.Option("--with", metavar="COLUMN", help="Copy this column of the table. Can be repeated."),
     ] = None,
+    n_jobs: Jobs = None,
     json: Json = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict each row of a table, in order, with columns found by name."""
-    from mercer.cli import screens, workflow
+    """Predict each row of a table, in order. Columns are matched by name."""
+    from mercer.cli import predicting, screens
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
 
     if output == "-" and json:
-        raise CallError("--json needs -o FILE. Got both results and JSON for standard output.")
+        raise CallError("--json needs -o FILE, since the predictions go to standard output.")
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
-    written = workflow.predict(model, data, place, proba=proba, copied=tuple(with_ or ()), quiet=quiet)
+    written = predicting.predict(
+        model, data, place, proba=proba, copied=tuple(with_ or ()), n_jobs=n_jobs, quiet=quiet
+    )
     if place is not None:
         screens.show_written(written, output, json)
 
 
 @app.command(epilog=_example("mercer evaluate house.mercer test.csv"))
 def evaluate(
-    model: Model,
+    model: ModelFile,
     data: Data,
     target: Annotated[
         str | None,
@@ -340,42 +273,39 @@ def evaluate(
             "--target",
             "-t",
             metavar="COLUMN",
-            help="The column with the truth, or a file of labels. Default: the one learnt from.",
+            help="Column with the true values, or a file of labels. Default: the target of training.",
         ),
     ] = None,
+    n_jobs: Jobs = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a model on a table whose answers are known."""
-    from mercer.cli import screens, workflow
+    """Measure a model on a table whose target is known."""
+    from mercer.cli import predicting, screens
 
-    measures, source, notes = workflow.evaluate(model, data, target, quiet=quiet)
+    measures, source, notes = predicting.evaluate(model, data, target, n_jobs=n_jobs, quiet=quiet)
     screens.show_measures(measures, source, notes, json)
 
 
 @app.command(epilog=_example("mercer info house.mercer"))
-def info(model: Model, json: Json = False) -> None:
+def info(model: ModelFile, json: Json = False) -> None:
     """Show what is in a model file."""
-    from mercer.cli import screens, workflow
+    from mercer.cli import predicting, screens
 
-    screens.show_info(workflow.load_model(model), model, json)
+    screens.show_info(predicting.load_model(model), model, json)
 
 
-@app.command(short_help="Learn handwritten digits, in seconds.", epilog=_example("mercer demo"))
+@app.command(epilog=_example("mercer demo"))
 def demo(json: Json = False) -> None:
-    """Learn handwritten digits, and compare with a support vector machine (seconds)."""
+    """Classify handwritten digits (takes seconds)."""
     from mercer.cli import screens
 
     screens.show_demo(json)
 
 
-@app.command(short_help="Measure this machine, in seconds.", epilog=_example("mercer bench"))
+@app.command(epilog=_example("mercer bench"))
 def bench(device: Device = "auto", json: Json = False) -> None:
-    """Measure how fast this machine is, and how close training comes to it (seconds)."""
+    """Measure the speed of this machine (takes seconds)."""
     from mercer.cli import screens
 
     screens.show_bench(device, json)
-
-
-def _value(task: Task | None) -> str | None:
-    return None if task is None else task.value

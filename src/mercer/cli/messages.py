@@ -1,4 +1,4 @@
-"""What the command says on standard error, in place of a live line that may stand there."""
+"""Messages and notes on standard error; they replace a progress line that may be there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CLEAR = "\r\x1b[K"
 
 
 class CallError(ValueError):
-    """A wrong call that only the command itself can tell, in one sentence."""
+    """Invalid options; the message is one sentence, shown to the user."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Files that a command writes: whole or not at all, and never over another one by accident."""
+"""Files that a command writes: completely or not at all, and never over another one by accident."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ PARQUET = (".parquet", ".pq")
 
 
 def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) -> Path:
-    """Where to write what `option` names, once it is certain that it may be written there.
+    """The path that `option` names, after checking that it can and may be written.
 
     >>> claim("no-such-folder/model.mercer", "--output", force=False)
     Traceback (most recent call last):
         ...
-    mercer.cli.messages.CallError: The folder of --output must exist. Got 'no-such-folder': make it.
+    mercer.cli.messages.CallError: The folder of --output does not exist: 'no-such-folder'. Create it.
     """
-    place = Path(os.path.realpath(path))  # a link stays a link, to the new file
+    place = Path(os.path.realpath(path))  # a link stays, and its file is replaced
     if not place.parent.is_dir():
-        raise CallError(f"The folder of {option} must exist. Got {os.path.dirname(path)!r}: make it.")
+        raise CallError(f"The folder of {option} does not exist: {os.path.dirname(path)!r}. Create it.")
     if not os.access(place.parent, os.W_OK):
-        raise CallError(f"The folder of {option} must be writable. Got {str(place.parent)!r}.")
+        raise CallError(f"The folder of {option} is not writable: {str(place.parent)!r}.")
     if place.exists():
         if not place.is_file():
-            raise CallError(f"{option} must be a file. Got {path!r}, which is a folder or a device.")
+            raise CallError(f"{option} must be a file, but {path!r} is a folder or a device.")
         if any(os.path.exists(given) and os.path.samefile(given, place) for given in inputs):
-            raise CallError(f"{option} must not be a file that is read. Got {path!r}: name another.")
+            raise CallError(f"{option} cannot be {path!r}, which is also read. Name another file.")
         if not force:
             raise CallError(
-                f"{option} must be a new file. Got {path!r}, which is there already: name another, or "
-                "overwrite it with --force."
+                f"{option} {path!r} already exists. Name another file, or use --force to overwrite it."
             )
     return place
 
 
 def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[str, ...]:
-    """Write a table part by part, as CSV or by its ending as Parquet; None is standard output."""
+    """Write a table part by part, as Parquet if its name ends so, else CSV; None is standard output."""
     if place is None:
         return _write_csv(frames, sys.stdout.buffer)
     with whole_file(place) as beside:
@@ -57,7 +56,7 @@ def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[st
 def _write_csv(frames: Iterable[pl.DataFrame], file: BinaryIO) -> tuple[str, ...]:
     names: tuple[str, ...] = ()
     for frame in frames:
-        # As text first, since polars would write to a pipe that is closed without being told.
+        # As text first: writing to a closed pipe, Polars itself would raise no error.
         file.write(frame.write_csv(include_header=not names).encode())
         names = tuple(frame.columns)
     file.flush()
@@ -65,7 +64,7 @@ def _write_csv(frames: Iterable[pl.DataFrame], file: BinaryIO) -> tuple[str, ...
 
 
 def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> tuple[str, ...]:
-    """By way of a file for each part, since polars has no writer that is given one after another."""
+    """One file per part, then joined: Polars cannot append to a Parquet file."""
     names: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix=".mercer-", dir=path.parent) as folder:
         parts: list[Path] = []

@@ -1,4 +1,4 @@
-"""The rows of a user's files, as a model reads them: a table, its target, and parts of bounded size."""
+"""The tables of the user: opened with their labels, and read in parts of bounded size."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def file_parts(
 
 @dataclass(frozen=True)
 class PlainColumns:
-    """The columns of a model that was saved from Python and knows of no table: numbers, as they are."""
+    """The columns of a model that was saved from Python, without a table: numbers, used as they are."""
 
     names: tuple[str, ...]
     target: str
@@ -112,7 +112,7 @@ class PlainColumns:
         for name in self.names:
             if not (frame[name].dtype.is_numeric() or frame[name].dtype == pl.Boolean):
                 raise TableError(
-                    f"The column {name!r} must be of numbers, since the model was trained on a matrix. "
+                    f"The column {name!r} must hold numbers, since the model was trained on a matrix. "
                     f"Got {frame[name].dtype}."
                 )
         return frame.select(pl.col(self.names).cast(pl.Float32)).to_numpy(), []
@@ -124,7 +124,7 @@ class PlainColumns:
 def open_for(
     model: Model, path: str, target: str | None, folder: Path | None
 ) -> tuple[Source, Columns | PlainColumns]:
-    """A table, and how this model reads it."""
+    """Open a table, with the columns as this model expects them."""
     stored = model.metadata_.get("columns")
     if stored is not None:
         columns = Columns.from_dict(stored)
@@ -136,7 +136,7 @@ def open_for(
     names = [name for name in table.names if name != truth] if known is None else list(known)
     if len(names) != model.n_features_in_:
         raise TableError(
-            f"{table.name} must have the {model.n_features_in_} columns the model was trained on, in "
-            f"order. Got {len(names)} beside {truth!r}."
+            f"{table.name} must have the {model.n_features_in_} columns that the model was trained on, "
+            f"in the same order. Got {len(names)} beside {truth!r}."
         )
     return source, PlainColumns(tuple(names), truth)

@@ -1,0 +1,102 @@
+"""What the options of a command ask for, checked before any work begins."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mercer.cli.messages import CallError
+from mercer.engine import parse_memory
+from mercer.estimators import KernelClassifier, KernelRegressor
+
+Model = KernelClassifier | KernelRegressor
+Parameters = dict[str, Any]  # of an estimator
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """Which table to learn from, and which of its columns."""
+
+    path: str
+    target: str | None
+    task: str | None
+    keep: tuple[str, ...]
+    drop: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TestChoice:
+    """Which rows the final score is measured on: a share of the table, or another file."""
+
+    __test__ = False  # pytest would collect it
+
+    holdout: float | None  # None is the default share
+    path: str | None
+    target: str | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.holdout is not None and not 0 <= self.holdout < 1:
+            raise CallError(f"--holdout must be at least 0 and less than 1. Got {self.holdout}.")
+        if self.holdout and self.path is not None:
+            raise CallError("--holdout and --test cannot be used together. Leave one of them out.")
+        if self.target is not None and self.path is None:
+            raise CallError("--test-target can only be used with --test.")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files that `fit` writes, and the checkpoint it continues from."""
+
+    model: Path
+    report: Path | None
+    checkpoint: str | None
+    resume: str | None
+
+    def __post_init__(self) -> None:
+        places = [self.model, self.report, self.checkpoint and Path(os.path.realpath(self.checkpoint))]
+        named = [place for place in places if place is not None]
+        if len(set(named)) < len(named):
+            raise CallError("Model, report and checkpoint must be different files. Rename one of them.")
+
+
+def parameters(
+    kernel: str,
+    bandwidth: float | None,
+    ridge: float | None,
+    memory: str,
+    device: str,
+    n_jobs: int | None,
+    seed: int,
+) -> Parameters:
+    """Parameters of an estimator, "auto" for what was not given."""
+    if bandwidth is not None and not 0 < bandwidth < float("inf"):
+        raise CallError(f"--bandwidth must be a positive number. Got {bandwidth}.")
+    if ridge is not None and not 0 <= ridge < float("inf"):
+        raise CallError(f"--ridge must be at least 0. Got {ridge}.")
+    check_jobs(n_jobs)
+    size = parse_memory(memory)
+    if size is not None and not 0 < size < float("inf"):
+        raise CallError(f'--memory must be a size such as 4GB or 500MB, or "auto". Got {memory!r}.')
+    return {
+        "kernel": kernel,
+        "bandwidth": "auto" if bandwidth is None else bandwidth,
+        "ridge": "auto" if ridge is None else ridge,
+        "memory_limit": memory,
+        "device": device,
+        "n_jobs": n_jobs,
+        "random_state": seed,
+    }
+
+
+def check_jobs(n_jobs: int | None) -> None:
+    if n_jobs is not None and n_jobs != -1 and n_jobs < 1:
+        raise CallError(f"--n-jobs must be at least 1, or -1 for all cores. Got {n_jobs}.")
+
+
+def estimator(task: str, parameters: Parameters) -> Model:
+    """An estimator that is ready to be fitted."""
+    kind = KernelClassifier if task == "classification" else KernelRegressor
+    return kind(**parameters)

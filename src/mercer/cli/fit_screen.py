@@ -1,0 +1,94 @@
+"""What `fit` prints when it has finished: the score, the model, and what to try next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+from rich.text import Text
+
+from mercer.cli.fitting import Fitted
+from mercer.cli.printing import blank_line, show, show_json
+from mercer.cli.screens import model_data, score_lines, stop_reason, task_line
+from mercer.metrics import ClassificationMeasures, Measures
+
+
+def show_fit(fitted: Fitted, as_json: bool) -> None:
+    if as_json:
+        show_json(_fit_data(fitted))
+        return
+    model, rows = fitted.model, fitted.rows
+    stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
+    epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
+    lines: list[Any] = blank_line()
+    if fitted.measures is not None:
+        lines += [*score_lines(fitted.measures, fitted.source), ""]
+    lines += [
+        f"{task_line(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
+        f"Trained on {rows['train']:,} rows{stopping} for {epochs} in "
+        f"{fitted.seconds['training']:.1f} s.",
+        f"Stopped because {stop_reason(model)}.",
+        Text.assemble("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
+    ]
+    if fitted.places.report is not None:
+        lines.append(Text.assemble("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
+    show(*lines, "", Text("What to try next", style="bold"), *(f"  {hint}" for hint in hints(fitted)))
+
+
+def _short(path: Any) -> str:
+    """Relative to the current folder if that is shorter."""
+    return str(min(str(path), os.path.relpath(path), key=len))
+
+
+def hints(fitted: Fitted) -> list[str]:
+    """What to try next, the most useful first."""
+    model, measures, places = fitted.model, fitted.measures, fitted.places
+    found = []
+    again = fitted.command if "--force" in fitted.command else f"{fitted.command} --force"
+    if fitted.interrupted and places.checkpoint is not None:
+        resume = "" if places.resume else f" --resume {shlex.quote(places.checkpoint)}"
+        found.append(f"{again}{resume}   to continue training")
+    elif not model.converged_ and not fitted.interrupted:
+        found.append(f"--epochs {2 * model.n_iter_}: training had not converged")
+    if measures is not None and _useless(measures):
+        found.append(
+            "check --target and the notes on columns: the model is no better than a constant prediction"
+        )
+    if model.plan_.bound == "memory":
+        found.append(f"more --memory: {model.plan_.advice}")
+    if measures is None:
+        found.append("--holdout 0.2 or --test FILE: the model has not been measured")
+    elif places.report is None:
+        found.append("--report report.html: a page on the model's errors and its training")
+    name = shlex.quote(_short(places.model))
+    found.append(f"mercer predict {name} NEW.csv -o predictions.csv")
+    return found
+
+
+def _useless(measures: Measures) -> bool:
+    if isinstance(measures, ClassificationMeasures):
+        return measures.error >= measures.baseline_error > 0
+    return not measures.r2 > 0
+
+
+def _fit_data(fitted: Fitted) -> dict[str, Any]:
+    model, places = fitted.model, fitted.places
+    return {
+        "model": str(places.model),
+        "report": None if places.report is None else str(places.report),
+        "task": fitted.columns.task,
+        "target": fitted.columns.target,
+        "rows": fitted.rows,
+        "features": list(fitted.columns.feature_names),
+        "measures": None if fitted.measures is None else fitted.measures.to_dict(),
+        "measured_on": fitted.source or None,
+        "epochs": model.n_iter_,
+        "converged": model.converged_,
+        "interrupted": fitted.interrupted,
+        "stop_reason": model.stop_reason_,
+        "seconds": fitted.seconds,
+        "notes": list(fitted.notes),
+        "next": hints(fitted),
+        **model_data(model),
+    }

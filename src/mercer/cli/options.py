@@ -1,0 +1,108 @@
+"""Arguments and options that several subcommands share.
+
+Nothing heavy is imported here: `mercer --help` and shell completion must not wait for PyTorch.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+
+class Kernel(str, Enum):
+    """The names in `mercer.kernels.KERNELS` and `ALIASES`."""
+
+    auto = "auto"
+    cauchy = "cauchy"
+    exponential_power = "exponential_power"
+    gaussian = "gaussian"
+    laplacian = "laplacian"
+    matern32 = "matern32"
+    matern52 = "matern52"
+    neural_tangent = "neural_tangent"
+    rbf = "rbf"
+
+
+class Task(str, Enum):
+    classification = "classification"
+    regression = "regression"
+
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        show_default=False,
+        help="Table to read: CSV, TSV, Parquet, Arrow, NPZ, NPY, svmlight or IDX, also gzipped; - reads "
+        "standard input.",
+    ),
+]
+ModelFile = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", show_default=False, help="Model file written by mercer fit."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="COLUMN",
+        help="Column to predict, or a file of labels. Default: y.",
+    ),
+]
+TaskOption = Annotated[
+    Task | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="classification or regression. Default: depends on the values of the target.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Do not use this column. Can be repeated."),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="Use this column even if it looks like an identifier. Can be repeated."
+    ),
+]
+KernelOption = Annotated[
+    Kernel,
+    typer.Option(
+        metavar="NAME",
+        help=f"One of {', '.join(kernel.value for kernel in Kernel)} (the same as gaussian).",
+    ),
+]
+Bandwidth = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Length scale of the kernel. Default: the one with the lowest leave-one-out error.",
+    ),
+]
+Ridge = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Regularization; 0 interpolates the training data. Default: the one with the lowest "
+        "leave-one-out error.",
+    ),
+]
+Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory limit, such as 4GB.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--n-jobs",
+        metavar="NUMBER",
+        help="Number of CPU threads; -1 uses all cores. Default: PyTorch's setting.",
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random number generators.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]

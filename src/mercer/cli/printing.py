@@ -1,0 +1,73 @@
+"""Printing results to standard output: text for people, JSON for programs.
+
+Text from the data is never interpreted as markup, and lines are not wrapped when the output is a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Wide enough for any line, for output that is not a terminal.
+PIPE_WIDTH = 1000
+
+
+def show(*parts: Any) -> None:
+    """Print texts and tables, without blanks at the ends of lines."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(width=width, highlight=False, markup=False)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def blank_line() -> list[str]:
+    """In a terminal, an empty line between notes or progress and the result."""
+    return [""] if sys.stdout.isatty() else []
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of names and values."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def explained(rows: Iterable[Sequence[str]]) -> Table:
+    """A table of names, values and what they mean."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def show_json(data: Any) -> None:
+    """Standard JSON: numbers that are not finite become null."""
+    print(json.dumps(_plain(data), indent=1, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
