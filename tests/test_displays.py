@@ -62,13 +62,23 @@ def test_learning_curve_is_the_history(model):
     assert display.ax_.get_yscale() == "log"
 
 
-def test_ring_is_at_the_lowest_held_out_loss():
-    display = LearningCurveDisplay(history([0.5, 0.2, 0.1, 0.05], [0.4, 0.25, 0.125, 0.25])).plot()
-    assert lines(display)["kept"] == (3, 0.125)
-    assert labels(display)[-1] == "kept: epoch 3\nscore 0.8750"
+@pytest.mark.parametrize(
+    ("best", "label"),
+    [
+        ((3.0, 0.125), "best: epoch 3\nscore 0.8750"),
+        ((3.0, 0.1), "best: epoch 3"),  # an epoch that was repeated with a smaller step
+        ((0.25, 0.1), "best: after 0.25 epochs"),
+    ],
+)
+def test_ring_is_at_the_best_weights_with_their_score_if_it_is_known(best, label):
+    losses = history([0.5, 0.2, 0.1, 0.05], [0.4, 0.25, 0.125, 0.25])
+    display = LearningCurveDisplay(losses, best=best).plot()
+    assert lines(display)["best"] == best
+    assert labels(display)[-1] == label
+    assert "best" not in lines(LearningCurveDisplay(losses).plot())
 
 
-def test_ring_is_where_the_weights_kept_were_reached(rng, on_desk):
+def test_ring_is_within_the_first_epoch_if_the_weights_kept_are(rng, on_desk):
     """Noise without a ridge is overfitted before the first epoch ends."""
     X = rng.normal(size=(12_000, 3))
     y = np.sin(X[:, 0]) + 3 * rng.normal(size=len(X))
@@ -85,8 +95,8 @@ def test_ring_is_where_the_weights_kept_were_reached(rng, on_desk):
     assert 0 < model.best_epoch_ < 1
     assert model.best_loss_ < min(model.history_.column("validation_loss"))
     display = LearningCurveDisplay.from_estimator(model)
-    assert lines(display)["kept"] == (model.best_epoch_, model.best_loss_)
-    assert labels(display)[-1] == f"kept: after {model.best_epoch_:.2g} epochs"
+    assert lines(display)["best"] == (model.best_epoch_, model.best_loss_)
+    assert labels(display)[-1] == f"best: after {model.best_epoch_:.2g} epochs"
 
 
 def test_ring_names_the_score_of_the_estimator(model, on_desk):
@@ -191,5 +201,5 @@ def test_an_unfitted_estimator_is_refused(display):
 
 def test_missing_matplotlib_is_told_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"matplotlib must be installed.*mercer\[plots\]"):
+    with pytest.raises(ImportError, match=r"need matplotlib.*mercer\[plots\]"):
         LearningCurveDisplay(history([0.5], [None])).plot()

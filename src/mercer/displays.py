@@ -1,15 +1,14 @@
 """Plots of a fitted estimator, in scikit-learn's Display convention.
 
-    LearningCurveDisplay   the losses of every epoch, and the epoch whose weights were kept
-    SpectrumDisplay        the kernel's eigenvalues, before and after levelling
-    BatchSizeDisplay       seconds per iteration by batch size, on this device
+    LearningCurveDisplay   training and held-out loss of every epoch
+    SpectrumDisplay        eigenvalues of the kernel, before and after levelling
+    BatchSizeDisplay       seconds per iteration against batch size, on this device
 
-`from_estimator(model)` takes a fitted estimator (of a pipeline, its last step) and draws at once;
-`plot(ax=...)` draws the same data elsewhere.  Both return the display, with `ax_` and `figure_` set.
-Only drawing needs matplotlib.
+`from_estimator(model)` takes a fitted estimator (of a pipeline, its last step) and draws; `plot(ax=...)`
+draws the same data on other axes.  Both return the display, with `ax_` and `figure_` set.  matplotlib is
+imported only for drawing.
 
-A confusion matrix needs nothing from here: scikit-learn's own `ConfusionMatrixDisplay.from_estimator`
-takes these classifiers as they are.
+For a confusion matrix use scikit-learn's `ConfusionMatrixDisplay.from_estimator`.
 """
 
 from __future__ import annotations
@@ -26,37 +25,52 @@ from typing_extensions import Self
 
 from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import kernel_times
+from mercer.palette import BLACK, LIGHT_GREY
+from mercer.palette import BLUE as BLUE
+from mercer.palette import GREY as GREY
+from mercer.palette import VERMILION as VERMILION
 from mercer.planning.plan import Plan
 from mercer.stopwatch import fastest
 from mercer.training.loop import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
-# From Okabe and Ito's palette, chosen for colour-blind readers.
-BLUE = "#0072B2"
-VERMILION = "#D55E00"
-GREY = "#666666"
 FIGURE_INCHES = (6.0, 4.0)
-# Where doubling ends unless sizes are given: beyond, timing takes longer than a plot is worth.
+# Largest batch size timed by default; larger ones would take longer than a plot is worth.
 LARGEST_TIMED_BATCH = 4096
 REPEATS = 3
 
 
-class LearningCurveDisplay:
-    """Training and held-out loss of every epoch; the epoch whose weights were kept is ringed.
+class _Display:
+    """What all displays have in common: the axes they are drawn on."""
 
-    The training loss is that of each batch just before its step, so in the first epochs it may lie
-    above the held-out loss, which is measured after the epoch.
+    ax_: Axes
+    figure_: Figure | SubFigure
+
+    def _finish(self, ax: Axes, **properties: str) -> Self:
+        """Label the axes, add the legend, and remember where this was drawn."""
+        ax.set(**properties)
+        ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class LearningCurveDisplay(_Display):
+    """Training and held-out loss of every epoch, with a ring where the final weights were reached.
+
+    The training loss of a batch is measured just before its step, the held-out loss after the epoch, so
+    in the first epochs the training loss may be the larger one.
 
     Parameters
     ----------
     history : History
-    best : (float, float) or None
-        Epochs after which the weights kept were reached, and their held-out loss; None for those of the
-        epoch with the lowest.
+    best : (float, float) or None, default=None
+        `best_epoch_` and `best_loss_` of the estimator: the number of epochs after which the final
+        weights were reached, and their held-out loss.  None draws no ring.
     score_name : str, default="score"
-        What the held-out score is called in the legend.
+        Name of the held-out score in the legend.
     """
 
     def __init__(
@@ -75,8 +89,7 @@ class LearningCurveDisplay:
         """Draw the history of a fitted estimator."""
         check_is_fitted(estimator, "history_")
         score_name = "accuracy" if is_classifier(estimator) else "R²"
-        kept = (estimator.best_epoch_, estimator.best_loss_)
-        best = None if None in kept else kept
+        best = None if estimator.best_loss_ is None else (estimator.best_epoch_, estimator.best_loss_)
         return cls(estimator.history_, best=best, score_name=score_name).plot(ax)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
@@ -89,28 +102,24 @@ class LearningCurveDisplay:
         epochs, train, held_out, scores = columns
         ax.plot(epochs, train, **{"color": BLUE, "marker": ".", "label": "training", **kwargs})
         if np.isfinite(held_out).any():
-            ax.plot(
-                epochs, held_out, **{"color": VERMILION, "marker": ".", "label": "held out", **kwargs}
-            )
-            lowest = np.nanargmin(held_out)
-            epoch, loss = self.best or (epochs[lowest], held_out[lowest])
-            label = f"kept: epoch {epoch:.0f}" if epoch >= 1 else f"kept: after {epoch:.2g} epochs"
-            if epoch == epochs[lowest] and np.isfinite(scores[lowest]):
-                label += f"\n{self.score_name} {scores[lowest]:.4f}"
-            ax.plot(epoch, loss, "o", ms=11, mfc="none", mec="black", label=label)
-        scale = "log" if np.nanmax([train, held_out]) > 0 else "linear"  # constant targets have no loss
-        ax.set(xlabel="Epoch", ylabel="Mean squared error", yscale=scale)
+            held_out_style = {"color": VERMILION, "marker": ".", "label": "held out"}
+            ax.plot(epochs, held_out, **{**held_out_style, **kwargs})
+        if self.best is not None:
+            epoch, loss = self.best
+            label = f"best: epoch {epoch:.0f}" if epoch >= 1 else f"best: after {epoch:.2g} epochs"
+            for score in scores[(epochs == epoch) & (held_out == loss)]:
+                label += f"\n{self.score_name} {score:.4f}"
+            ax.plot(epoch, loss, "o", ms=11, mfc="none", mec=BLACK, label=label)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        scale = "log" if np.nanmax([train, held_out]) > 0 else "linear"  # 0 for constant targets
+        return self._finish(ax, xlabel="Epoch", ylabel="Mean squared error", yscale=scale)
 
 
-class SpectrumDisplay:
-    """Eigenvalues of the kernel operator as given, k, and with the first q levelled, k_G.
+class SpectrumDisplay(_Display):
+    """Eigenvalues of the kernel operator: k as given, and k_G with the first q levelled.
 
-    Both are as the subsample sees them.  The critical batch sizes m* in the legend are the plan's,
-    measured on fresh points.
+    Both are estimated on the subsample.  The critical batch sizes m* in the legend come from the plan,
+    which estimates them on other points.
 
     Parameters
     ----------
@@ -138,24 +147,20 @@ class SpectrumDisplay:
         plain_label = f"$k$: $m^*$ = {plan.critical_batch_size_plain:.1f}"
         levelled_label = f"$k_G$, levelled: $m^*$ = {plan.critical_batch_size:,.0f}"
         ax.plot(index, self.eigenvalues, **{"color": BLUE, "label": plain_label, **kwargs})
-        # Wide and underneath, so that both are seen where they agree.
+        # Wide and underneath, so that both are visible where they agree.
         under = {"color": VERMILION, "linewidth": 4, "alpha": 0.6, "zorder": 1.5}
         ax.plot(index, levelled, **{**under, "label": levelled_label, **kwargs})
         ax.axvline(q, color=GREY, linestyle=":", linewidth=1, label=f"$q$ = {q:,}")
-        ax.set(
-            xlabel="Index $i$", ylabel=r"Eigenvalue $\lambda_i$ of $K / n$", xscale="log", yscale="log"
-        )
-        ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        ylabel = r"Eigenvalue $\lambda_i$ of $K / n$"
+        return self._finish(ax, xlabel="Index $i$", ylabel=ylabel, xscale="log", yscale="log")
 
 
-class BatchSizeDisplay:
-    """Seconds per iteration against batch size, beside the paper's ideal device.
+class BatchSizeDisplay(_Display):
+    """Seconds per iteration against batch size, compared with the paper's ideal device.
 
-    An iteration is timed as the product that dominates it, of m rows of K with all weights.  The ideal
-    device takes constant time until it is saturated and then time in proportion to m; it is drawn
-    through the shortest time and the highest rate that were measured.
+    The time of an iteration is that of the product that dominates it, of m rows of K with all weights.
+    The ideal device takes constant time until it is saturated, and time proportional to m from there on;
+    it is drawn through the shortest time and the highest rate measured.
 
     Parameters
     ----------
@@ -172,7 +177,7 @@ class BatchSizeDisplay:
     def from_estimator(
         cls, estimator: Any, *, batch_sizes: Sequence[int] | None = None, ax: Axes | None = None
     ) -> Self:
-        """Time the estimator's own machine, at powers of two up to 4,096 unless sizes are given."""
+        """Time the fitted model, by default at powers of two up to 4,096."""
         check_is_fitted(estimator, ["machine_", "plan_"])
         n = len(estimator.machine_.centres)
         if batch_sizes is None:
@@ -180,7 +185,7 @@ class BatchSizeDisplay:
         elif not (len(batch_sizes) and min(batch_sizes) >= 1 and max(batch_sizes) <= n):
             raise ValueError(
                 f"`batch_sizes` must be at least 1 and at most the number of training points, {n}. "
-                f"Got {list(batch_sizes)} instead. Leave out the others."
+                f"Got {list(batch_sizes)} instead."
             )
         seconds = [_seconds_per_product(estimator.machine_, m) for m in batch_sizes]
         return cls(batch_sizes, seconds, estimator.plan_).plot(ax)
@@ -193,29 +198,26 @@ class BatchSizeDisplay:
         ideal_m = np.array([m.min(), least / per_row, m.max()])
         ideal = np.maximum(least, per_row * ideal_m)
         ax.plot(m, self.seconds, **{"color": BLUE, "marker": ".", "label": "measured", **kwargs})
-        ax.plot(ideal_m, ideal, color="black", linewidth=0.8, label="ideal device")
-        # m often equals one of the others, so it is a band behind them.
+        ax.plot(ideal_m, ideal, color=BLACK, linewidth=0.8, label="ideal device")
+        # A band behind the others, since m often equals one of them.
         for name, value, style in (
-            ("$m$", plan.batch_size, {"color": "0.85", "linewidth": 5}),
+            ("$m$", plan.batch_size, {"color": LIGHT_GREY, "linewidth": 5}),
             ("$m^*(k_G)$", plan.critical_batch_size, {"color": GREY, "linestyle": "--"}),
             ("$m_C$", plan.capacity_batch_size, {"color": GREY, "linestyle": ":"}),
         ):
-            if math.isfinite(value):  # a device written down by hand may have no limit
+            if math.isfinite(value):  # a user-specified device may have no limit
                 ax.axvline(value, zorder=1, label=f"{name} = {value:,.0f}", **style)
-        ax.set(xlabel="Batch size $m$", ylabel="Seconds per iteration", xscale="log", yscale="log")
-        ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        ylabel = "Seconds per iteration"
+        return self._finish(ax, xlabel="Batch size $m$", ylabel=ylabel, xscale="log", yscale="log")
 
 
 def _axes(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure."""
+    """These axes, or those of a new figure."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "matplotlib must be installed for drawing. Got none. "
-            "Install it with `pip install 'mercer[plots]'`."
+            "Plots need matplotlib. Install it with `pip install 'mercer[plots]'`."
         ) from error
     if ax is not None:
         return ax
