@@ -30,7 +30,7 @@ from mercer.metrics import wilson_interval
 from mercer.report import Evaluation, write_report
 from mercer.report.charts import Axis, Chart
 from mercer.report.markup import visible
-from mercer.report.numbers import duration
+from mercer.report.numbers import duration, number
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 PHONE = 360
@@ -229,17 +229,17 @@ def institutions() -> tuple[KernelClassifier, Evaluation]:
 
 def test_headline_is_the_error_and_the_rows_it_was_measured_on(tmp_path, digits):
     model, evaluation = digits
-    wrong, m = int((~evaluation.right).sum()), len(evaluation.y)
+    wrong, m = int((~evaluation.correct).sum()), len(evaluation.y)
     text = page(tmp_path / "r.html", model, evaluation).text
     assert f"{100 * wrong / m:.1f}\u00a0%error" in text
-    assert f"{wrong} of {m:,} rows (20 % of digits.csv, held out) are classified wrongly" in text
+    assert f"{wrong} of {m:,} rows (20 % of digits.csv, held out) are misclassified" in text
 
 
 def test_headline_of_numbers_is_r2(tmp_path, diabetes):
     model, evaluation = diabetes
     text = page(tmp_path / "r.html", model, evaluation).text
     assert f"{r2_score(evaluation.y, evaluation.predicted):.3f}R²" in text
-    assert "On 142 rows (20 % of digits.csv, held out) the typical error" in text
+    assert "On 142 rows (20 % of digits.csv, held out) the root mean square error" in text
 
 
 def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, digits):
@@ -247,7 +247,8 @@ def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, dig
     text = page(tmp_path / "r.html", model, None).text
     best = min(model.history_.epochs, key=lambda epoch: epoch.validation_loss)
     assert f"{100 * (1 - best.validation_score):.0f}\u00a0%error" in text
-    assert "Measured on 60 rows that training held out. The same rows decided when to stop" in text
+    when = f"with the weights reached at the end of epoch {model.best_epoch_:.0f}"
+    assert f"Measured on 60 rows that were held out, {when}. The same rows decided when" in text
 
 
 def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
@@ -255,16 +256,56 @@ def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
     model = KernelClassifier(max_iter=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
     text = page(tmp_path / "r.html", model, None).text
     assert "Not measured" in text
-    assert "A single epoch was trained" in text
+    assert "There was only one epoch" in text
     assert "more epochs may improve the model" in text
 
 
 def test_training_ended_within_its_first_epoch_has_no_curve(tmp_path, digits):
     model = load_copy(digits[0], tmp_path)
-    model.history_ = History()
+    model.history_, model.best_epoch_, model.best_loss_ = History(), 0.0, None
     text = page(tmp_path / "r.html", model, None).text
-    assert "Training ended before its first epoch was over" in text
+    assert "Training stopped before the end of the first epoch" in text
     assert "Not measured" in text
+
+
+def circle_and_line(path: Path) -> tuple[tuple[float, float], list[tuple[float, float]]]:
+    """The ring of the learning curve, and the points of the held-out loss."""
+    chart = re.search(r"<title>Learning curve</title>.*?</svg>", path.read_text(encoding="utf-8"))
+    assert chart is not None
+    ring = re.search(r'cx="([\d.]+)" cy="([\d.]+)" r="6" class="ring"', chart[0])
+    line = re.search(r'd="M([^"]*)" class="line b"', chart[0])
+    assert ring is not None
+    assert line is not None
+    points = [tuple(map(float, point.split())) for point in line[1].split("L")]
+    return (float(ring[1]), float(ring[2])), points
+
+
+def test_ring_and_headline_are_those_of_the_final_weights(tmp_path, digits):
+    model, path = load_copy(digits[0], tmp_path), tmp_path / "r.html"
+    losses = model.history_.column("validation_loss")
+    best = int(np.argmin(losses))
+    assert (model.best_epoch_, model.best_loss_) == (best + 1, losses[best])
+    text = page(path, model, None).text
+    ring, line = circle_and_line(path)
+    assert ring == line[best]
+    assert re.search(rf"error [\d.]+\s%, reached at the end of epoch {best + 1}\.", text)
+
+    # Weights from within the first epoch, before the loss of any whole epoch.
+    model.best_epoch_, model.best_loss_ = 0.375, 0.5 * min(losses)
+    text = page(path, model, None).text
+    ring, line = circle_and_line(path)
+    assert ring[0] < min(x for x, _ in line)
+    assert ring[1] > max(y for _, y in line)
+    assert f"{number(0.5 * min(losses))}held-out loss (mean squared error)" in text
+    assert "with the weights reached after 0.38 epochs" in text
+
+    # Weights of an epoch that was repeated: the history has another loss for it.
+    model.best_epoch_, model.best_loss_ = 2.0, 0.9 * min(losses)
+    text = page(path, model, None).text
+    ring, line = circle_and_line(path)
+    assert ring[0] == line[1][0]
+    assert ring[1] > line[1][1]
+    assert f"{number(0.9 * min(losses))}held-out loss (mean squared error)" in text
 
 
 def load_copy(model: Any, folder: Path) -> Any:
@@ -313,7 +354,7 @@ def test_what_a_reader_cannot_see_is_shown_as_escapes(tmp_path, institutions):
 def test_confusion_matrix_counts_as_scikit_learn_does(tmp_path, digits):
     model, evaluation = digits
     heads, *rows = page(tmp_path / "r.html", model, evaluation).matrix()
-    assert heads == ["True", *"0123456789", "right", "rows"]
+    assert heads == ["True", *"0123456789", "recall", "rows"]
     expected = confusion_matrix(evaluation.y, evaluation.predicted)
     np.testing.assert_array_equal([[int(cell) for cell in row[1:11]] for row in rows], expected)
     assert [int(row[-1]) for row in rows] == expected.sum(1).tolist()
@@ -324,9 +365,9 @@ def test_of_many_classes_the_most_confused_are_shown(tmp_path, institutions):
     found = page(tmp_path / "r.html", model, evaluation)
     heads, *rows = found.matrix()
     assert 2 <= len(rows) <= 10
-    assert heads[-3:] == ["any other", "right", "rows"]
+    assert heads[-3:] == ["other", "recall", "rows"]
     assert all(sum(map(int, row[1:-2])) == int(row[-1]) for row in rows)
-    pairs = found.table("True", "Predicted", "Rows", "Of the class")
+    pairs = found.table("True", "Predicted", "Rows", "Share of the class")
     counts = confusion_matrix(evaluation.y, evaluation.predicted)
     np.fill_diagonal(counts, 0)
     assert [int(pair[2]) for pair in pairs] == np.sort(counts.ravel())[::-1][:8].tolist()
@@ -341,9 +382,9 @@ def test_a_class_unknown_to_the_model_has_its_own_row(tmp_path, digits):
     assert rows[-1][-2:] == ["0\u00a0%", "5"]
 
 
-def test_worst_mistakes_are_the_surest(tmp_path, digits):
+def test_worst_mistakes_are_the_most_confident(tmp_path, digits):
     model, evaluation = digits
-    rows = page(tmp_path / "r.html", model, evaluation).table("Row", "True", "Predicted", "How sure")
+    rows = page(tmp_path / "r.html", model, evaluation).table("Row", "True", "Predicted", "Probability")
     wrong = np.flatnonzero(evaluation.y != evaluation.predicted)
     order = wrong[np.argsort(-evaluation.probabilities.max(1)[wrong], kind="stable")][:15]
     assert [int(row[0]) for row in rows] == evaluation.rows[order].tolist()
@@ -352,16 +393,16 @@ def test_worst_mistakes_are_the_surest(tmp_path, digits):
     assert rows[0][3] == f"{100 * evaluation.probabilities[order[0]].max():.1f}\u00a0%"
 
 
-def test_without_probabilities_nothing_is_said_of_how_sure(tmp_path, digits):
+def test_without_probabilities_there_is_no_calibration(tmp_path, digits):
     model, evaluation = digits
     found = page(tmp_path / "r.html", model, replace(evaluation, probabilities=None))
     assert found.table("Row", "True", "Predicted")
-    assert "How far its probabilities can be trusted" not in found.text
+    assert "Calibration" not in found.text
 
 
 def test_worst_values_are_those_furthest_off(tmp_path, diabetes):
     model, evaluation = diabetes
-    heads = ("Row", "True", "Predicted", "Off by", "Typical errors")
+    heads = ("Row", "True", "Predicted", "Residual", "Residual / RMSE")
     rows = page(tmp_path / "r.html", model, evaluation).table(*heads)
     order = np.argsort(-np.abs(evaluation.y - evaluation.predicted))[:15]
     assert [int(row[0]) for row in rows] == evaluation.rows[order].tolist()
@@ -370,13 +411,13 @@ def test_worst_values_are_those_furthest_off(tmp_path, diabetes):
 
 
 @pytest.mark.parametrize(
-    ("sure", "verdict"),
-    [(0.99, "surer than it should be"), (0.8, "agree as well"), (0.6, "more often than it thinks")],
+    ("confidence", "verdict"),
+    [(0.99, "overconfident"), (0.8, "within the sampling error"), (0.6, "underconfident")],
 )
-def test_reliability_tells_too_sure_from_too_cautious(tmp_path, digits, sure, verdict):
+def test_calibration_tells_overconfident_from_underconfident(tmp_path, digits, confidence, verdict):
     y = np.zeros(500, int)
     predicted = (np.arange(500) % 5 == 0).astype(int)  # right in 80 %
-    probabilities = np.where(np.arange(10) == predicted[:, None], sure, (1 - sure) / 9)
+    probabilities = np.where(np.arange(10) == predicted[:, None], confidence, (1 - confidence) / 9)
     evaluation = Evaluation(y, predicted, probabilities, y + 1, "test.csv")
     assert verdict in page(tmp_path / "r.html", digits[0], evaluation).text
 
@@ -387,7 +428,7 @@ def test_plan_notes_timings_versions_and_command_are_on_the_page(tmp_path, digit
     for _, value, _ in model.plan_.rows():
         assert value in text
     assert f"mG{model.plan_.device_batch_size:,}batch the device can use" in text
-    for part in ("3 constant columns were dropped.", "reading0.25 s", "in all1.8 s", WORDS["command"]):
+    for part in ("3 constant columns were dropped.", "reading0.25 s", "total1.8 s", WORDS["command"]):
         assert part in text
     for name in ("Mercer", "Python", "torch", "numpy", "scikit-learn", "device"):
         assert name in text
@@ -418,19 +459,19 @@ def test_any_number_of_values_of_any_size_can_be_drawn(tmp_path, diabetes, m, sc
 def test_a_target_that_never_varies_has_an_error_but_no_r2(tmp_path, diabetes, value):
     y = np.full(20, value)
     found = page(tmp_path / "r.html", diabetes[0], Evaluation(y, y, None, np.arange(20), "test.csv"))
-    assert "0typical error" in found.text
-    assert "R²" not in found.text.split("What was learnt")[0]
+    assert "0RMSE" in found.text
+    assert "R²" not in found.text.split("Summary")[0]
 
 
 def test_no_mistakes_are_no_table(tmp_path, digits, institutions):
     for model, evaluation in (digits, institutions):
         perfect = replace(evaluation, predicted=evaluation.y)
         text = page(tmp_path / "r.html", model, perfect).text
-        assert f"None: all {len(evaluation.y):,} rows are classified rightly." in text
+        assert f"None: all {len(evaluation.y):,} rows are classified correctly." in text
 
 
 def test_columns_of_an_evaluation_must_be_of_one_length():
-    with pytest.raises(ValueError, match=r"columns of the same length.*Got shapes \[\(3,\), \(2,\)"):
+    with pytest.raises(ValueError, match=r"of the same length.*Got shapes \[\(3,\), \(2,\)"):
         Evaluation(np.zeros(3), np.zeros(2), None, np.zeros(3), "test.csv")
 
 
@@ -563,7 +604,7 @@ def test_readers_who_do_not_see_charts_hear_what_they_are(browser, pages):
     tree = browser.devtools("Accessibility.getFullAXTree")["nodes"]
     names = [node["name"]["value"] for node in tree if node.get("role", {}).get("value") == "image"]
     assert names == [
-        "Predicted against true values",
+        "True against predicted values",
         "Residuals against predicted values",
         "Learning curve",
         "Spectrum of the kernel",

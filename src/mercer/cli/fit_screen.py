@@ -10,8 +10,9 @@ from rich.text import Text
 
 from mercer.cli.fitting import Fitted
 from mercer.cli.printing import blank_line, show, show_json
-from mercer.cli.screens import model_data, score_lines, stop_reason, task_line
+from mercer.cli.screens import model_data, score_lines, task_line
 from mercer.metrics import ClassificationMeasures, Measures
+from mercer.report.learning import stop_reason
 
 
 def show_fit(fitted: Fitted, as_json: bool) -> None:

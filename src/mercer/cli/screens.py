@@ -18,8 +18,8 @@ from mercer.cli.printing import blank_line, explained, facts, show, show_json
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
+from mercer.report.learning import stop_reason
 from mercer.training.events.console import ConsoleProgress
-from mercer.training.events.dispatch import INTERRUPTED
 
 if TYPE_CHECKING:  # demo and bench need no tables
     from mercer.cli.predicting import Written
@@ -100,11 +100,6 @@ def _label(label: Any) -> str:
     """A label on one line, shortened; JSON has the whole of it."""
     text = " ".join(str(label).split()) or repr(label)
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
-
-
-def stop_reason(model: Model) -> str:
-    reason = str(model.stop_reason_)
-    return f"it was {reason}" if reason == INTERRUPTED else reason
 
 
 def task_line(model: Model, target: str) -> str:

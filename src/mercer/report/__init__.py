@@ -1,17 +1,19 @@
-"""The report of a model: one HTML page that needs neither network nor script.
+"""The report on a model: one HTML page without scripts or external files.
 
-    markup.py      elements that escape what they are given, and the parts of a page
-    numbers.py     numbers as people read them
-    charts.py      charts as SVG
-    errors.py      where the model errs
-    learning.py    how it learnt
-    page.py        the page as a whole; report.css is its style
+    markup.py       elements that escape their contents, and the parts of a page
+    numbers.py      formatted numbers
+    charts.py       charts as SVG
+    evaluation.py   predictions on rows that were not trained on
+    errors.py       the sections on errors: confusion.py, calibration.py, residuals.py, worst.py
+    learning.py     the section on training
+    plan.py         the table of the plan
+    page.py         the whole page; report.css is its style sheet
 
-Whatever came from the data goes through `markup.element`, which escapes it, and the page's own policy
-forbids it to load or run anything.
+All text from the data goes through `markup.element`, which escapes it, and the content security policy
+of the page forbids loading or running anything.
 """
 
-from mercer.report.errors import Evaluation
+from mercer.report.evaluation import Evaluation
 from mercer.report.page import write_report
 
 __all__ = ["Evaluation", "write_report"]

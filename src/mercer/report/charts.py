@@ -1,7 +1,7 @@
 """Charts as SVG text: lines, dots, spans and columns between two axes.
 
-Colours are classes only (`a` and `b` for the two series, `soft` for what is behind them): the page's
-style sheet says what they are, so a chart follows the page into dark mode and onto paper.
+Colours are CSS classes (`a` and `b` for the two series, `soft` for the background), so that the style
+sheet of the page can change them for dark mode and for printing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 from mercer.report.markup import Markup, element
 from mercer.report.numbers import number, power_of_ten
 
-# One unit is one CSS pixel where a chart is as wide as a phone: the text of a chart is then as large as
-# the small text of the page, and wider screens put charts side by side.
+# In CSS pixels on a phone, where a chart is as wide as the page: its text is then as large as the small
+# text of the page.  Wider screens show charts side by side.
 WIDTH, HEIGHT = 360, 250
 RIGHT, TOP, BOTTOM = 14, 26, 38
-# Of the text of a chart, on average.
+# Mean width of a character in a chart.
 CHARACTER_WIDTH = 6.3
 MOST_TICKS = 6
-# A logarithmic axis says more than a linear one only where values differ by such a factor.
+# Values that differ by a smaller factor are drawn on a linear axis even if a logarithmic one is allowed.
 LEAST_LOG_RATIO = 5.0
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values; `kind` is "number", "whole" or "share" (of 1, shown in per cent)."""
+    """A range of values; `kind` is "number", "whole" or "share" (a fraction, shown in per cent)."""
 
     label: str
     low: float
@@ -39,7 +39,7 @@ class Axis:
 
     @classmethod
     def around(cls, label: str, values: ArrayLike, *, log: bool = False, kind: str = "number") -> Axis:
-        """The axis of all finite values, with a margin; logarithmic only where that says more."""
+        """An axis for all finite values, with a margin; `log` allows a logarithmic one."""
         found = np.asarray(values, dtype=float)
         found = found[np.isfinite(found)]
         positive = found[found > 0]
@@ -48,12 +48,12 @@ class Axis:
             margin = 0.04 * (high - low)
             return cls(label, 10 ** (low - margin), 10 ** (high + margin), True, kind)
         low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
-        # Equal values stand in the middle.
+        # Equal values are placed in the middle.
         margin = 0.04 * (high - low) or 0.5 * abs(high) or 0.5
         return cls(label, low - margin, high + margin, False, kind)
 
     def share(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Where values lie, from 0 at the lower end to 1 at the upper; NaN for what has no logarithm."""
+        """Positions from 0 (lower end) to 1 (upper end); NaN for values without a logarithm."""
         v = np.asarray(values, dtype=float)
         if not self.log:
             return np.asarray((v - self.low) / (self.high - self.low))
@@ -61,7 +61,7 @@ class Axis:
         return np.asarray((logs - math.log(self.low)) / math.log(self.high / self.low))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Values to be marked and what is written there."""
+        """Values of the ticks, and their labels."""
         found = list(self._log_ticks() if self.log else self._linear_ticks())
         if self.kind == "share":
             return [(v, f"{number(100 * v)}\u00a0%") for v in found]
@@ -69,7 +69,7 @@ class Axis:
         powers = self.log and found == [10.0**e for e in exponents]
         if powers and len(found) > 2 and max(map(abs, exponents)) > 3:
             return [(v, power_of_ten(e)) for v, e in zip(found, exponents, strict=True)]
-        # As many digits as tell one tick from the next.
+        # Enough digits to tell one tick from the next.
         apart = min(np.diff(found), default=1.0)
         digits = 1 + math.floor(math.log10(max(map(abs, found), default=1.0) / apart * (1 + 1e-9)))
         return [(v, number(v, max(2, digits + 1))) for v in found]
@@ -104,25 +104,25 @@ class Chart:
         self._marks: list[Markup] = []
 
     def line(self, x: ArrayLike, y: ArrayLike, kind: str) -> None:
-        """A line through points; those that have no place on a logarithmic axis are left out."""
+        """A line through points, without those that a logarithmic axis cannot show."""
         points = self._points(x, y)
         self._add("path", d="M" + "L".join(points) if points else None, class_=f"line {kind}")
 
     def dots(self, x: ArrayLike, y: ArrayLike, kind: str) -> None:
-        """Dots, as one path of lines without length that has round ends: a few bytes a dot."""
+        """Dots, drawn as one path of zero-length lines with round ends: a few bytes per dot."""
         self._add(
             "path", d="".join(f"M{p}h0" for p in self._points(x, y)) or None, class_=f"dots {kind}"
         )
 
     def spans(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, kind: str) -> None:
-        """An upright line at each x, from low to high."""
+        """A vertical line at each x, from low to high."""
         ends = zip(self._points(x, low), self._points(x, high), strict=True)
         self._add("path", d="".join(f"M{a}L{b}" for a, b in ends), class_=f"line {kind}")
 
     def columns(self, edges: ArrayLike, heights: ArrayLike, kind: str) -> None:
-        """Columns from 0, between edges, of which there is one more."""
+        """A histogram: columns from 0 between consecutive edges."""
         x, y, base = self._px(edges), self._py(heights), self._py([0])[0]
-        columns = zip(x[:-1] + 1, x[1:] - 1, y, strict=True)  # a unit apart from both sides
+        columns = zip(x[:-1] + 1, x[1:] - 1, y, strict=True)  # a gap of one unit on each side
         d = "".join(f"M{a:.1f} {base:.1f}V{h:.1f}H{b:.1f}V{base:.1f}Z" for a, b, h in columns)
         self._add("path", d=d, class_=f"columns {kind}")
 
@@ -131,7 +131,7 @@ class Chart:
             self._add("circle", cx=f"{px:.1f}", cy=f"{py:.1f}", r=6, class_="ring")
 
     def markup(self, title: str, description: str) -> Markup:
-        """The whole chart; the title and the description are for those who do not see it."""
+        """The chart as SVG; title and description are for screen readers."""
         bottom, right = self.height - BOTTOM, WIDTH - RIGHT
         y_ticks = [(float(self._py([v])[0]), text) for v, text in self.y.ticks()]
         x_ticks = [(float(self._px([v])[0]), text) for v, text in self.x.ticks()]

@@ -1,7 +1,7 @@
-"""Markup, and the parts that a page is made of.
+"""HTML elements, and the parts that a page consists of.
 
-`element` escapes every child and attribute that is not `Markup` already, so that nothing from the data
-can become markup; what a reader could not see, such as control characters, is shown as an escape.
+`element` escapes every child and attribute that is not already `Markup`, so that text from the data
+never becomes markup.  Invisible characters, such as control characters, are shown as escapes.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-# Invisible, but part of how some scripts and emoji are written: the zero-width joiner and non-joiner.
+# The zero-width joiner and non-joiner: invisible, but part of some scripts and emoji.
 JOINERS = "\u200c\u200d"
 VOID = ("br", "link", "meta")
-# Characters of a label; the middle of a longer one is left out.
+# Characters of a label; a longer one is shortened in the middle.
 LONGEST_LABEL = 70
 # Labels longer than this need a line of their own on a phone.
 LONGEST_IN_COLUMN = 12
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup, and is not escaped again."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """One element; children that are no markup are escaped, attributes that are None left out.
+    """One element; children that are not markup are escaped, attributes that are None are left out.
 
     >>> element("p", "a < b", element("br"), class_="note")
     '<p class="note">a &lt; b<br></p>'
@@ -42,12 +42,12 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(*children: object) -> Markup:
-    """Children one after the other, escaped where they are no markup."""
+    """Concatenate children, escaping those that are not markup."""
     return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children))
 
 
 def visible(value: object) -> str:
-    """The text of a value, with what a reader could not see or a page not hold as escapes.
+    """The text of a value, with invisible and invalid characters as escapes.
 
     >>> visible("one\\ntwo\\x00 \\u202ekcab")
     'one\\\\ntwo\\\\x00 \\\\u202ekcab'
@@ -64,13 +64,13 @@ def visible(value: object) -> str:
 
 
 def label(value: object, longest: int = LONGEST_LABEL) -> Markup:
-    """A label of the data, apart from the direction of the text around it."""
+    """A label from the data, isolated from the direction of the text around it."""
     text = shortened(value, longest)
     return element("bdi", text) if text.strip() else element("span", "(empty)", class_="soft")
 
 
 def shortened(value: object, longest: int) -> str:
-    """Both ends of a long text, since labels often differ only in the last of them."""
+    """Both ends of a long text, since labels often differ only at the end."""
     text = visible(value)
     if len(text) <= longest:
         return text
@@ -79,12 +79,12 @@ def shortened(value: object, longest: int) -> str:
 
 
 def any_long(*labels: object) -> bool:
-    """Whether a table of these labels is to be stacked."""
+    """Whether a table with these labels should be stacked on a phone."""
     return any(len(visible(label)) > LONGEST_IN_COLUMN for label in labels)
 
 
 def section(title: str, *content: Markup) -> Markup:
-    """A section, or nothing where it would be empty."""
+    """A section, or nothing if it would be empty."""
     filled = [part for part in content if part]
     return element("section", element("h2", title), *filled) if filled else Markup("")
 
@@ -92,9 +92,9 @@ def section(title: str, *content: Markup) -> Markup:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", stacked: bool = False
 ) -> Markup:
-    """A table that scrolls by itself where the page is narrower; a head that ends in "#" has numbers.
+    """A table that scrolls if the page is narrower; a head that ends in "#" marks a column of numbers.
 
-    `stacked` puts the cells of a row below each other on a phone, for those with long text.
+    `stacked` puts the cells of a row below one another on a phone, for tables with long text.
     """
     names = [head.rstrip("#") for head in heads]
     classes = ["n" if head.endswith("#") else None for head in heads]
@@ -118,7 +118,7 @@ def table(
 
 
 def figure(title: str, chart: Markup, caption: object, key: Sequence[tuple[str, str]] = ()) -> Markup:
-    """A chart with its title above, what its lines mean, and what it says beneath."""
+    """A chart with its title, a key to its lines, and a caption."""
     keys = (element("span", _swatch(kind), text) for kind, text in key)
     legend = element("div", *keys, class_="key soft") if key else ""
     return element("figure", element("h3", title), legend, chart, element("figcaption", caption))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: no digit that the data cannot carry, a real minus, words for time."""
+"""Numbers for readers: no more digits than the data justifies, a proper minus sign, units of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number for people: at least so many digits, no more decimals than they need.
+    """A number with at least `digits` significant digits, and no trailing zeros.
 
     >>> number(0.04996), number(-12345.6), number(2.5e-7), number(0)
     ('0.05', '−12,346', '2.5×10⁻⁷', '0')
@@ -28,7 +28,7 @@ def _trimmed(text: str) -> str:
 
 
 def power_of_ten(exponent: int) -> str:
-    """A power of ten with its exponent raised.
+    """A power of ten with a superscript.
 
     >>> power_of_ten(-3)
     '10⁻³'
@@ -37,7 +37,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def percent(share: float, n: int) -> str:
-    """A share of n rows, with no more decimals than n rows can tell apart."""
+    """A share of n rows in per cent, with no more decimals than n rows justify."""
     decimals = 0 if n < 200 else 1 if n < 5_000 else 2
     return f"{100 * share:.{decimals}f}\u00a0%"
 
@@ -51,7 +51,3 @@ def duration(seconds: float) -> str:
         return f"{number(seconds, 2)} s" if seconds >= 0.0095 else f"{number(1000 * seconds, 1)} ms"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

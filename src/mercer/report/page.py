@@ -1,8 +1,7 @@
-"""The page: the headline, all parts in the order a reader asks for them, and the file it goes to."""
+"""The page: the headline, all sections in order, and the file they are written to."""
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,22 @@ from sklearn.base import is_classifier
 import mercer
 from mercer.files.whole import write_text_whole
 from mercer.metrics import wilson_interval
-from mercer.report.errors import Evaluation, errors, rms
-from mercer.report.learning import Model, best_epoch, in_words, learning, plan_table
+from mercer.palette import BLUE, ORANGE, SKY_BLUE, VERMILION
+from mercer.report.errors import errors
+from mercer.report.evaluation import Evaluation, rms
+from mercer.report.learning import Model, best_weights, in_words, learning
 from mercer.report.markup import Markup, bullets, element, facts, join, section
 from mercer.report.numbers import duration, number, percent, three_decimals
+from mercer.report.plan import plan_table
 
-# Nothing may be loaded or run, whatever the data holds.
+# The browser loads and runs nothing, whatever the data holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# The two colours of report.css, on light and on dark paper.
+COLOURS = (
+    f":root {{ --a: {BLUE}; --b: {VERMILION}; }}\n"
+    "@media screen and (prefers-color-scheme: dark) "
+    f"{{ :root {{ --a: {SKY_BLUE}; --b: {ORANGE}; }} }}\n"
+)
 
 
 def write_report(
@@ -39,21 +47,21 @@ def write_report(
     notes: Sequence[str],
     timings: Mapping[str, float],
 ) -> None:
-    """Write the report of a fitted model to `path`, whole or not at all.
+    """Write the report on a fitted model to `path`, completely or not at all.
 
-    `timings` are seconds by what they were spent on, `notes` sentences about the data.  Without an
-    `evaluation` the page shows the result of the part that training held out, if there was one.
+    `timings` are seconds by stage, `notes` are sentences about the data.  Without an `evaluation` the
+    headline is the result on the rows that were held out for early stopping, if there were any.
     """
     classes = model.classes_ if is_classifier(model) else None
     content = join(
         _header(title, _result(model, evaluation), data_name),
-        section("What was learnt", element("p", in_words(model, data_name, target))),
+        section("Summary", element("p", in_words(model, data_name, target))),
         Markup("") if evaluation is None else errors(evaluation, classes),
-        section("How it learnt", learning(model)),
-        section("The plan", plan_table(model)),
+        section("Training", learning(model)),
+        section("Plan", plan_table(model.plan_)),
         section("Notes on the data", bullets(notes)),
         section("Time and versions", element("div", _timings(timings), _versions(model), class_="pair")),
-        section("The command", element("pre", element("code", command))),
+        section("Command", element("pre", element("code", command))),
         element(
             "footer",
             f"Made by Mercer {mercer.__version__} on {datetime.now().astimezone():%Y-%m-%d at %H:%M}.",
@@ -71,9 +79,9 @@ def _page(title: str, content: Markup) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),  # else browsers ask the server for one
+        element("link", rel="icon", href="data:,"),  # or browsers would request one
         element("title", title),
-        element("style", Markup(style)),
+        element("style", Markup(COLOURS + style)),
     )
     return "<!doctype html>\n" + element("html", head, element("body", content), lang="en") + "\n"
 
@@ -106,7 +114,7 @@ def _result(model: Model, evaluation: Evaluation | None) -> _Result:
         return _held_out_result(model)
     m, source = len(evaluation.y), f"{len(evaluation.y):,} rows ({evaluation.source})"
     if is_classifier(model):
-        wrong = int((~evaluation.right).sum())
+        wrong = int((~evaluation.correct).sum())
         low, high = wilson_interval(wrong, m)
         common = np.unique(evaluation.y, return_counts=True)[1].max()
         guess = percent(1 - common / m, m)
@@ -114,41 +122,42 @@ def _result(model: Model, evaluation: Evaluation | None) -> _Result:
             percent(wrong / m, m),
             "error",
             [
-                f"{wrong:,} of {source} are classified wrongly.",
-                f"On new rows like these the error lies between {percent(low, m)} and "
-                f"{percent(high, m)} (95 % interval).",
-                f"Always naming the commonest class would be wrong in {guess} of them.",
+                f"{wrong:,} of {source} are misclassified.",
+                f"The 95 % confidence interval of the error is {percent(low, m)} to {percent(high, m)}.",
+                f"Predicting the most frequent class would give an error of {guess}.",
             ],
         )
     y = np.asarray(evaluation.y, dtype=float)
     typical, spread = rms(evaluation.residuals), rms(y - y.mean())
     sentence = (
-        f"On {source} the typical error (root of the mean square) is {number(typical)}; "
-        f"always predicting their mean would give {number(spread)}."
+        f"On {source} the root mean square error (RMSE) is {number(typical)}; predicting their mean "
+        f"would give {number(spread)}."
     )
     if spread == 0:
-        return _Result(number(typical), "typical error", [sentence])
+        return _Result(number(typical), "RMSE", [sentence])
     share = 1 - (typical / spread) ** 2
     explained = f"The model explains {percent(share, 1000)} of the variance." if share > 0 else ""
     return _Result(three_decimals(share), "R²", [explained, sentence])
 
 
 def _held_out_result(model: Model) -> _Result:
-    """The result of the part that decided when to stop, where nothing else was measured."""
-    best = best_epoch(model.history_)
-    if best is None or best.validation_score is None or not math.isfinite(best.validation_score):
+    """The result on the rows that decided when to stop, if nothing else was measured."""
+    best = best_weights(model)
+    if best is None:
         return _Result(
-            "Not measured",
-            "",
-            ["No rows were held out, so this page cannot say how well the model does on new ones."],
+            "Not measured", "", ["No rows were held out, so the error on new rows is unknown."]
         )
-    m = len(model.dual_coef_) - model.plan_.n  # 0 where the held-out rows were given apart
-    rows = f"{m:,} rows that training held out" if m else "the rows held out"
-    caution = "The same rows decided when to stop, so the figure is a little flattering."
+    m = len(model.dual_coef_) - model.plan_.n  # 0 if the held-out rows were passed separately
+    rows = f"{m:,} rows that were held out" if m else "the held-out rows"
+    sentences = [
+        f"Measured on {rows}, with the weights reached {best.when}.",
+        "The same rows decided when to stop training, so the estimate is slightly optimistic.",
+    ]
+    if best.score is None:
+        return _Result(number(best.loss), "held-out loss (mean squared error)", sentences)
     if is_classifier(model):
-        error = 1 - best.validation_score
-        return _Result(percent(error, m or 1000), "error", [f"Measured on {rows}.", caution])
-    return _Result(three_decimals(best.validation_score), "R²", [f"Measured on {rows}.", caution])
+        return _Result(percent(1 - best.score, m or 1000), "error", sentences)
+    return _Result(three_decimals(best.score), "R²", sentences)
 
 
 def _timings(timings: Mapping[str, float]) -> Markup:
@@ -165,7 +174,7 @@ def _timings(timings: Mapping[str, float]) -> Markup:
         for name, seconds in timings.items()
     ]
     if len(rows) > 1:
-        cells = (element("td", "in all"), element("td", duration(total), class_="n"), element("td"))
+        cells = (element("td", "total"), element("td", duration(total), class_="n"), element("td"))
         rows.append(element("tr", *cells))
     return element("table", element("tbody", *rows), class_="timings") if rows else Markup("")
 
