@@ -283,7 +283,7 @@ def test_task_asked_for_wins_unless_it_is_impossible(frame, tmp_path):
         ("same", None, "'same' must have at least two different values. Got 1 in the 400 rows"),
         ("label", "ranking", '"classification" or "regression". Got \'ranking\''),
         ("absent", None, "has no column 'absent'. Its columns are 'id', 'key'"),
-        (None, None, "has no column 'y'"),
+        (None, None, "has no column 'y', the default target. Name one of its columns"),
     ]:
         with pytest.raises(TableError, match=message):
             fitted(frame, tmp_path, target, task=task)

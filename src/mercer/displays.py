@@ -25,12 +25,13 @@ from typing_extensions import Self
 
 from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import kernel_times
+from mercer.operators.workers import small_operations
 from mercer.palette import BLACK, LIGHT_GREY
 from mercer.palette import BLUE as BLUE
 from mercer.palette import GREY as GREY
 from mercer.palette import VERMILION as VERMILION
 from mercer.planning.plan import Plan
-from mercer.stopwatch import fastest
+from mercer.stopwatch import Stopwatch
 from mercer.training.loop import History
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 FIGURE_INCHES = (6.0, 4.0)
 # Largest batch size timed by default; larger ones would take longer than a plot is worth.
 LARGEST_TIMED_BATCH = 4096
-REPEATS = 3
+# All sizes are timed in turn, so many times, so that other load does not fall on a single size.
+SWEEPS = 5
 
 
 class _Display:
@@ -187,8 +189,10 @@ class BatchSizeDisplay(_Display):
                 f"`batch_sizes` must be at least 1 and at most the number of training points, {n}. "
                 f"Got {list(batch_sizes)} instead."
             )
-        seconds = [_seconds_per_product(estimator.machine_, m) for m in batch_sizes]
-        return cls(batch_sizes, seconds, estimator.plan_).plot(ax)
+        machine = estimator.machine_
+        with small_operations(machine.device):  # as in training
+            sweeps = [[_seconds_per_product(machine, m) for m in batch_sizes] for _ in range(SWEEPS)]
+        return cls(batch_sizes, np.min(sweeps, axis=0), estimator.plan_).plot(ax)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw on `ax` or a new figure; `kwargs` go to the measured line."""
@@ -228,9 +232,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 def _seconds_per_product(machine: KernelMachine, m: int) -> float:
     rows = machine.centres[:m]
-
-    def product() -> float:
+    with Stopwatch() as watch:
         f = kernel_times(machine.kernel, rows, machine.centres, machine.alpha)  # (m, l)
-        return float(f[0, 0])  # waits for the device
-
-    return fastest(product, REPEATS)
+        float(f[0, 0])  # waits for the device
+    return watch.seconds

@@ -1,4 +1,4 @@
-"""How good predictions are: error and a line for each class, or R² and typical deviations."""
+"""Measures of predictions: error, recall and precision of classes, or R² and mean errors of numbers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Of the normal distribution, for an interval that holds the true error 95 times in 100.
+# Quantile of the normal distribution for a 95 % confidence interval.
 NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class ClassMeasure:
-    """One class: how many rows have it, how many of them are found, how often it is said rightly."""
+    """Recall and precision of one class, and the class it is most often confused with."""
 
     label: Any
     rows: int
-    recall: float | None  # None where no row has it
-    precision: float | None  # None where it is never said
-    mistaken_for: Any  # the class most often said instead; None where there is no mistake
-    mistakes: int  # and how often
+    recall: float | None  # None if no row has the class
+    precision: float | None  # None if the class is never predicted
+    mistaken_for: Any  # the class most often predicted instead; None without mistakes
+    mistakes: int  # how often that is
 
 
 @dataclass(frozen=True)
 class ClassificationMeasures:
     rows: int
     error: float
-    interval: tuple[float, float]  # of the error, 95 %
-    baseline_error: float  # of always saying the commonest class
+    interval: tuple[float, float]  # 95 % confidence interval of the error
+    baseline_error: float  # of predicting the most frequent class
     classes: tuple[ClassMeasure, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class RegressionMeasures:
     r2: float
     rmse: float
     mae: float
-    deviation: float  # of the targets from their mean: the rmse of predicting that
+    deviation: float  # standard deviation of the targets: the RMSE of predicting their mean
 
     def to_dict(self) -> dict[str, Any]:
         return {"task": "regression", **asdict(self)}
@@ -54,25 +54,28 @@ Measures = ClassificationMeasures | RegressionMeasures
 
 
 def measure(task: str, y: Array, predicted: Array) -> Measures:
-    """Measures of predictions, (m,), against the truth, (m,)."""
+    """Compare predictions, (m,), with the true values y, (m,)."""
     if not len(y):
-        raise ValueError("There must be rows to measure on. Got none: give a larger holdout or file.")
+        raise ValueError("There are no rows to measure on. Hold out more rows, or use a larger file.")
     return _of_labels(y, predicted) if task == "classification" else _of_numbers(y, predicted)
 
 
 def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
-    if (y.dtype.kind in "biuf") != (predicted.dtype.kind in "biuf"):  # "1" in one file, 1 in the other
+    if (y.dtype.kind in "biuf") != (
+        predicted.dtype.kind in "biuf"
+    ):  # "1" in one of them, 1 in the other
         y, predicted = y.astype(str), predicted.astype(str)
     labels, codes = np.unique(np.concatenate([y, predicted]), return_inverse=True)
     names = labels.tolist()
-    truth, said = codes[: len(y)], codes[len(y) :]
+    truth, guess = codes[: len(y)], codes[len(y) :]
     count = len(names)
-    rows, claims = np.bincount(truth, minlength=count), np.bincount(said, minlength=count)
-    right = np.bincount(truth[truth == said], minlength=count)
-    # Only pairs that occur: a full confusion matrix of 10^5 classes would not fit anywhere.
-    wrong = truth != said
-    pairs, times = np.unique(truth[wrong] * count + said[wrong], return_counts=True)
-    instead = {int(pairs[i]) // count: i for i in np.argsort(times, kind="stable")}  # the last one stays
+    rows, guesses = np.bincount(truth, minlength=count), np.bincount(guess, minlength=count)
+    right = np.bincount(truth[truth == guess], minlength=count)
+    # Only the pairs that occur: a confusion matrix of 10,000 classes would take 800 MB.
+    wrong = truth != guess
+    pairs, times = np.unique(truth[wrong] * count + guess[wrong], return_counts=True)
+    # For each class its most frequent pair, since later entries replace earlier ones.
+    instead = {int(pairs[i]) // count: i for i in np.argsort(times, kind="stable")}
     return ClassificationMeasures(
         len(y),
         float(wrong.mean()),
@@ -83,7 +86,7 @@ def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
                 names[i],
                 int(rows[i]),
                 float(right[i] / rows[i]) if rows[i] else None,
-                float(right[i] / claims[i]) if claims[i] else None,
+                float(right[i] / guesses[i]) if guesses[i] else None,
                 names[int(pairs[instead[i]]) % count] if i in instead else None,
                 int(times[instead[i]]) if i in instead else 0,
             )
@@ -93,7 +96,7 @@ def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
 
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share seen in n rows, which is sound at 0 and for few rows as well.
+    """95 % confidence interval of a share observed in n rows, valid also at 0 and for few rows.
 
     >>> [round(bound, 3) for bound in wilson_interval(0, 100)]
     [0.0, 0.037]

@@ -75,7 +75,8 @@ def sentence(error: Exception) -> str:
     if hasattr(error, "format_message"):  # invalid options, found by typer
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mercer"
-        return f"{_line(error.format_message())} See {path} --help."
+        message = _line(error.format_message()).replace("Value error, ", "")
+        return f"{message} See {path} --help."
     if isinstance(error, OSError) and error.strerror:
         where = "a file" if error.filename is None else repr(os.fspath(error.filename))
         return f"Cannot read or write {where}: {error.strerror}."

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from mercer.cli.fitting import Fitted
@@ -34,7 +35,8 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     ]
     if fitted.places.report is not None:
         lines.append(Text.assemble("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
-    show(*lines, "", Text("What to try next", style="bold"), *(f"  {hint}" for hint in hints(fitted)))
+    indented = (Padding(Text(hint), (0, 0, 0, 2)) for hint in hints(fitted))
+    show(*lines, "", Text("What to try next", style="bold"), *indented)
 
 
 def _short(path: Any) -> str:
@@ -48,8 +50,8 @@ def hints(fitted: Fitted) -> list[str]:
     found = []
     again = fitted.command if "--force" in fitted.command else f"{fitted.command} --force"
     if fitted.interrupted and places.checkpoint is not None:
-        resume = "" if places.resume else f" --resume {shlex.quote(places.checkpoint)}"
-        found.append(f"{again}{resume}   to continue training")
+        resume = "" if places.resume else f" --resume {shlex.quote(_short(places.checkpoint))}"
+        found.append(f"to continue training: {again}{resume}")
     elif not model.converged_ and not fitted.interrupted:
         found.append(f"--epochs {2 * model.n_iter_}: training had not converged")
     if measures is not None and _useless(measures):

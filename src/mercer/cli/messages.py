@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 
 CLEAR = "\r\x1b[K"
@@ -15,7 +17,18 @@ class CallError(ValueError):
 
 
 def say(text: str, who: str = "mercer") -> None:
-    print(f"{CLEAR if sys.stderr.isatty() else ''}{who}: {text}", file=sys.stderr, flush=True)
+    """Print one line; a terminal gets it wrapped between words."""
+    line = f"{who}: {text}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        line = CLEAR + textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * len(f"{who}: "),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    print(line, file=sys.stderr, flush=True)
 
 
 def say_notes(notes: Iterable[object]) -> None:

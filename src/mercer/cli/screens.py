@@ -19,6 +19,7 @@ from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
 from mercer.report.learning import stop_reason
+from mercer.report.numbers import number
 from mercer.training.events.console import ConsoleProgress
 
 if TYPE_CHECKING:  # demo and bench need no tables
@@ -59,8 +60,8 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
     if not isinstance(measures, ClassificationMeasures):
         return [
             Text.assemble(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
-            f"Mean absolute error {measures.mae:.4g}, root mean square error {measures.rmse:.4g}; "
-            f"predicting the mean would give {measures.deviation:.4g}.",
+            f"Mean absolute error {number(measures.mae)}, root mean square error "
+            f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}.",
         ]
     low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
     return [

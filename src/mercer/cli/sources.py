@@ -19,6 +19,7 @@ from mercer.tables.columns import Columns
 from mercer.tables.formats import open_table
 from mercer.tables.kinds import is_known
 from mercer.tables.memory import chunk_rows
+from mercer.tables.survey import DEFAULT_TARGET
 from mercer.tables.table import Table, TableError, with_labels
 
 Array = NDArray[Any]
@@ -131,7 +132,7 @@ def open_for(
         source = open_source(path, target, folder, test=True, text=columns.text_names)
         return source, columns
     source = open_source(path, target, folder, test=True)
-    truth, table = source.target or "y", source.table
+    truth, table = source.target or DEFAULT_TARGET, source.table
     known = getattr(model, "feature_names_in_", None)
     names = [name for name in table.names if name != truth] if known is None else list(known)
     if len(names) != model.n_features_in_:

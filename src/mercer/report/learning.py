@@ -88,7 +88,7 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
         epochs = f"{len(history):,} {'epoch' if len(history) == 1 else 'epochs'}"
         seconds = sum(epoch.seconds for epoch in history.epochs)
         parts.append(
-            f"Training took {epochs} and {duration(seconds)}; it stopped because {stop_reason(model)}."
+            f"Training ran for {epochs} ({duration(seconds)}) and stopped because {stop_reason(model)}."
         )
     best = best_weights(model)
     if best is not None:

@@ -18,6 +18,7 @@ from mercer.tables.table import Table, TableError
 from mercer.tables.target import TargetSurvey
 from mercer.tables.wording import count_columns, listed
 
+DEFAULT_TARGET = "y"
 # Text is an identifier if at least this share of its values is distinct.
 IDENTIFIER_SHARE = 0.9
 # A column that counts from 0 or 1 is a row number only in a table of at least so many rows.
@@ -36,10 +37,15 @@ def fit_columns(
 ) -> Columns:
     """Decide how each column becomes features, in one pass over the table and with bounded memory.
 
-    The target is the column "y" if none is named.  Columns in `keep` are used even if they look like an
+    The target is the column "y" by default.  Columns in `keep` are used even if they look like an
     identifier.
     """
-    target = "y" if target is None else target
+    if target is None and DEFAULT_TARGET not in table.names:
+        raise TableError(
+            f"{table.name} has no column {DEFAULT_TARGET!r}, the default target. Name one of its "
+            f"columns as the target: {listed(table.names)}."
+        )
+    target = DEFAULT_TARGET if target is None else target
     table.require([target, *keep, *drop])
     names = [name for name in table.names if name != target and name not in drop]
     survey, aim = _Survey(names), TargetSurvey(target)
