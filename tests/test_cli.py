@@ -1,4 +1,4 @@
-"""The command as a user meets it: real files, real processes, a real terminal, real signals."""
+"""The command line with real files, processes, terminals and signals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(capsys, monkeypatch):
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory):
-    """For processes: measurements of the machine are made once, and not in the user's cache."""
+    """For subprocesses: the machine is measured once, and not in the user's cache."""
     cache = tmp_path_factory.getbasetemp() / "process-cache"
     return {**os.environ, "XDG_CACHE_HOME": str(cache), "COLUMNS": "80", "LINES": "24"}
 
@@ -62,7 +62,7 @@ def iris_frame():
 
 @pytest.fixture(scope="session")
 def iris(tmp_path_factory):
-    """A table, and a model that the command made of it, with what it said."""
+    """A table, and the path of a model that is fitted on it."""
     folder = tmp_path_factory.mktemp("iris")
     data, model = folder / "iris.csv", folder / "iris.mercer"
     iris_frame().write_csv(data)
@@ -108,7 +108,7 @@ def test_kernels_are_those_of_the_library():
     assert {kernel.value for kernel in Kernel} == {"auto", *KERNELS, *ALIASES}
 
 
-def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, run, tmp_path):
+def test_a_fitted_model_predicts_and_is_evaluated(iris, iris_model, run, tmp_path):
     data, _ = iris
     # Columns in another order, with one more, and no target.
     new = tmp_path / "new.parquet"
@@ -146,7 +146,7 @@ def test_a_model_made_by_the_command_predicts_and_is_measured(iris, iris_model, 
     assert "[bold]'x'[/bold]" in said  # text from the data is not markup
 
 
-def test_the_score_is_that_of_the_kept_model_on_rows_it_has_not_seen(iris, run, tmp_path):
+def test_the_score_is_that_of_the_saved_model_on_held_out_rows(iris, run, tmp_path):
     data, _ = iris
     path = tmp_path / "m.mercer"
     code, out, err = run(
@@ -164,7 +164,7 @@ def test_the_score_is_that_of_the_kept_model_on_rows_it_has_not_seen(iris, run, 
     assert said["measures"]["error"] == pytest.approx(np.mean(model.predict(X[unseen]) != truth))
 
 
-def test_a_test_file_is_measured_on_and_every_row_is_trained_on(run, tmp_path):
+def test_with_a_test_file_all_other_rows_are_trained_on(run, tmp_path):
     X, y = load_diabetes(return_X_y=True)
     np.savez(tmp_path / "d.npz", X_train=X[:300], y_train=y[:300], X_test=X[300:], y_test=y[300:])
     path, data = tmp_path / "d.mercer", tmp_path / "d.npz"
@@ -180,14 +180,14 @@ def test_a_test_file_is_measured_on_and_every_row_is_trained_on(run, tmp_path):
     assert "NaN" not in out
 
 
-def test_rows_that_are_trained_on_are_not_measured_on(iris, run, tmp_path):
+def test_the_training_file_is_refused_as_test_file(iris, run, tmp_path):
     data, _ = iris
     code, _, err = run("fit", data, "-t", "species", "-o", tmp_path / "m", "--test", data)
     assert code == 2
     assert "--test must have other rows than DATA" in err
 
 
-def test_labels_may_lie_in_a_file_of_their_own(run, tmp_path):
+def test_labels_can_come_from_a_separate_file(run, tmp_path):
     X, y = load_digits(return_X_y=True)
     names = {}
     for part, rows in (("train", slice(0, 700)), ("test", slice(700, None))):
@@ -208,7 +208,7 @@ def test_labels_may_lie_in_a_file_of_their_own(run, tmp_path):
     assert json.loads(out)["error"] == pytest.approx(error)
 
 
-def test_rows_without_a_target_are_left_out_and_the_others_keep_their_numbers(run, tmp_path):
+def test_rows_without_a_target_are_dropped_and_the_others_keep_their_numbers(run, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
     frame = pl.DataFrame({"x": x, "z": rng.normal(size=300), "size": 3 * x})
@@ -275,7 +275,7 @@ def test_the_number_of_threads_reaches_the_estimator_but_not_the_file(iris, run,
     assert mercer.load(model).n_jobs is None
 
 
-def test_info_says_what_is_in_a_model(iris, iris_model, run):
+def test_info_shows_the_contents_of_a_model(iris, iris_model, run):
     code, out, _ = run("info", iris_model)
     assert code == 0
     assert "Classification of species (3 classes)" in out
@@ -354,7 +354,7 @@ def test_existing_files_are_refused_before_any_work_and_overwritten_with_force(i
         (["predict", "m", "x.csv", "--json"], "needs -o FILE"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line_with_code_2(run, tmp_path, monkeypatch, arguments, words):
+def test_invalid_options_print_one_line_and_exit_with_2(run, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
@@ -364,7 +364,7 @@ def test_a_wrong_call_is_told_in_one_line_with_code_2(run, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_problems_of_data_and_models_are_told_in_one_line_with_code_1(iris, iris_model, run, tmp_path):
+def test_errors_in_data_or_model_print_one_line_and_exit_with_1(iris, iris_model, run, tmp_path):
     data, _ = iris
     frame = iris_frame()
     frame.drop("petal length").write_csv(tmp_path / "missing.csv")
@@ -392,7 +392,7 @@ def test_problems_of_data_and_models_are_told_in_one_line_with_code_1(iris, iris
     assert "Traceback" in run("info", data, "--debug")[2]
 
 
-def test_a_report_is_written_beside_the_model(iris, run, tmp_path):
+def test_fit_writes_a_report(iris, run, tmp_path):
     data, _ = iris
     page = tmp_path / "report.html"
     code, out, err = run("fit", data, "-t", "species", "-o", tmp_path / "m.mercer", "--report", page)
@@ -404,12 +404,12 @@ def test_a_report_is_written_beside_the_model(iris, run, tmp_path):
     assert re.search(r"Error \S+ % on 30 rows", out)
 
 
-# In processes of their own.
+# In subprocesses.
 
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory):
-    """Enough rows, and little enough memory, that training takes some seconds."""
+    """So many rows and so little memory that training takes some seconds."""
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     X = np.tile(X, (8, 1)) + rng.normal(scale=4.0, size=(8 * len(X), 64))
@@ -424,7 +424,7 @@ def slow_fit(data: Path, model: Path, *more: str) -> list[str]:
 
 
 def in_terminal(command: list[str], environment: dict[str, str], act: re.Pattern[str], number: int):
-    """Run in a pseudo-terminal; send the signal when its screen first shows `act`.  Code and screen."""
+    """Run in a pseudo-terminal, send a signal when `act` appears; return exit code and screen."""
     parent, child = pty.openpty()
     process = subprocess.Popen(command, stdout=child, stderr=child, env=environment, close_fds=True)
     os.close(child)
@@ -443,12 +443,12 @@ def in_terminal(command: list[str], environment: dict[str, str], act: re.Pattern
     return process.wait(timeout=10), screen
 
 
-def test_ctrl_c_keeps_the_best_model_so_far_and_says_so(digits, environment, run, tmp_path):
+def test_ctrl_c_saves_the_best_model_so_far(digits, environment, run, tmp_path):
     model, checkpoint = tmp_path / "m.mercer", tmp_path / "m.checkpoint"
     command = slow_fit(digits, model, "--checkpoint", str(checkpoint))
     code, screen = in_terminal(command, environment, re.compile(r"epoch   1 "), signal.SIGINT)
     assert code == 0, screen
-    assert "\r\x1b[K" in screen  # the live line
+    assert "\r\x1b[K" in screen  # the progress line
     assert "batch " in screen
     assert "interrupted from the keyboard" in screen
     assert "--resume" in screen
@@ -456,7 +456,7 @@ def test_ctrl_c_keeps_the_best_model_so_far_and_says_so(digits, environment, run
     assert kept.stop_reason_ == "interrupted from the keyboard"
     assert kept.metadata_["measured"]["rows"] == round(0.2 * 8 * 1797)
     assert sorted(path.name for path in tmp_path.iterdir()) == [checkpoint.name, model.name]
-    # The rows measured on stay the same, whatever the seed says now.
+    # The same rows are held out, although the seed is another one.
     arguments = slow_fit(digits, model, "--resume", str(checkpoint), "--force", "--json", "--seed", "5")[
         3:
     ]
@@ -472,7 +472,7 @@ def test_ctrl_c_keeps_the_best_model_so_far_and_says_so(digits, environment, run
     ("number", "code"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)],
 )
-def test_a_fit_that_is_ended_leaves_the_old_model_whole(digits, environment, tmp_path, number, code):
+def test_a_fit_that_is_killed_leaves_the_old_model_intact(digits, environment, tmp_path, number, code):
     model = tmp_path / "m.mercer"
     model.write_text("the old one")
     command = slow_fit(digits, model, "--force")
@@ -484,7 +484,7 @@ def test_a_fit_that_is_ended_leaves_the_old_model_whole(digits, environment, tmp
         assert [path.name for path in tmp_path.iterdir()] == ["m.mercer"]
 
 
-def test_a_reader_that_leaves_early_is_no_error(digits, environment, tmp_path):
+def test_a_closed_pipe_is_not_an_error(digits, environment, tmp_path):
     X, y = load_digits(return_X_y=True)
     model = mercer.KernelClassifier("laplacian", bandwidth=60.0, ridge=0.0, random_state=0).fit(X, y)
     model.save(tmp_path / "m.mercer")
@@ -504,7 +504,7 @@ def test_a_reader_that_leaves_early_is_no_error(digits, environment, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_predictions_that_are_cut_short_leave_no_half_file(digits, environment, tmp_path, number):
+def test_interrupted_predictions_leave_no_partial_file(digits, environment, tmp_path, number):
     X, y = load_digits(return_X_y=True)
     model = mercer.KernelClassifier("laplacian", bandwidth=60.0, ridge=0.0, random_state=0).fit(X, y)
     model.save(tmp_path / "m.mercer")
@@ -527,7 +527,7 @@ def test_predictions_that_are_cut_short_leave_no_half_file(digits, environment, 
         assert sorted(path.name for path in tmp_path.iterdir()) == ["m.mercer", "many.npy"]
 
 
-def test_a_table_from_standard_input_goes_through_a_pipe(iris, iris_model, environment):
+def test_a_table_can_come_from_standard_input(iris, iris_model, environment):
     data, _ = iris
     with data.open("rb") as file:
         done = subprocess.run(
@@ -540,7 +540,7 @@ def test_a_table_from_standard_input_goes_through_a_pipe(iris, iris_model, envir
     assert pl.read_csv(done.stdout)["prediction"].n_unique() == 3
 
 
-def test_the_missing_extra_is_named(monkeypatch, capsys):
+def test_the_error_names_the_missing_extra(monkeypatch, capsys):
     monkeypatch.setattr("mercer.cli.find_spec", lambda name: None if name == "polars" else object())
     assert main(["--help"]) == 1
     assert "pip install 'mercer[cli]'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every kind of column becomes the numbers it should, from any file, at any size."""
+"""Columns of every kind become the expected features and targets, in bounded memory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def feature(columns, X, name):
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
-def test_each_kind_of_column_becomes_the_numbers_it_should(frame, name, tmp_path):
+def test_each_kind_of_column_becomes_the_expected_numbers(frame, name, tmp_path):
     columns = fit_columns(written(frame, tmp_path, name), "label")
     X, notes = columns.features(frame)
     assert notes == []
@@ -100,7 +100,7 @@ def test_each_kind_of_column_becomes_the_numbers_it_should(frame, name, tmp_path
     assert list(columns.targets(frame)) == frame["label"].to_list()
 
 
-def test_cycles_are_there_only_where_a_column_spans_two_of_them(frame, tmp_path):
+def test_a_cycle_is_a_feature_only_if_the_column_spans_two_of_them(frame, tmp_path):
     names = fitted(frame, tmp_path).feature_names
     cycles = {name for name in names if name.startswith(("day (", "moment (", "clock ("))}
     assert cycles == {
@@ -112,7 +112,7 @@ def test_cycles_are_there_only_where_a_column_spans_two_of_them(frame, tmp_path)
     }
 
 
-def test_weeks_return_every_seven_days_in_any_time_zone(tmp_path):
+def test_weeks_repeat_every_seven_days_in_any_time_zone(tmp_path):
     start = datetime.datetime(2024, 1, 1)
     days = pl.Series("when", [start + datetime.timedelta(days=i) for i in range(100)])
     frame = pl.DataFrame([days.dt.replace_time_zone("Asia/Tokyo"), pl.Series("y", [0, 1] * 50)])
@@ -137,7 +137,7 @@ def test_durations_are_days_and_infinite_numbers_are_missing(tmp_path):
     np.testing.assert_array_equal(X[:4], [[3, 0, 1, 1], [2, 0.5, 1, 0], [4, 1, 1, 0], [3, 1.5, 0, 1]])
 
 
-def test_preparation_survives_json(frame, tmp_path):
+def test_columns_survive_json(frame, tmp_path):
     columns = fitted(frame, tmp_path)
     again = Columns.from_dict(json.loads(json.dumps(columns.to_dict())))
     assert again == columns
@@ -167,12 +167,12 @@ def test_columns_are_found_by_name_in_any_order(frame, tmp_path):
         (lambda f: f.with_columns(flag=pl.lit("t")), "'flag' must hold booleans, .* Got String"),
     ],
 )
-def test_missing_column_or_one_of_another_type_is_named(frame, change, message, tmp_path):
+def test_the_error_for_a_missing_or_changed_column_names_it(frame, change, message, tmp_path):
     with pytest.raises(TableError, match=message):
         fitted(frame, tmp_path).features(change(frame))
 
 
-def test_column_without_any_value_is_missing_whatever_its_type(frame, tmp_path):
+def test_a_column_without_values_counts_as_missing_whatever_its_type(frame, tmp_path):
     columns = fitted(frame, tmp_path)
     emptied = frame.with_columns(
         pl.lit(None, dtype=pl.String).alias(name) for name in ("size", "day", "clock", "flag", "holes")
@@ -197,7 +197,7 @@ def test_unseen_categories_are_all_zeros_with_one_note(frame, tmp_path):
     assert not X[:, mine].any()
 
 
-def test_rare_categories_share_a_column_that_unseen_ones_are_not_in(tmp_path):
+def test_rare_categories_share_a_feature_and_unseen_ones_have_none(tmp_path):
     rare = [f"rare {i}" for i in range(5)]
     words = ["often"] * 600 + ["also"] * 395 + rare
     frame = pl.DataFrame({"word": words, "x": np.arange(1000) % 17, "y": [0, 1] * 500})
@@ -222,7 +222,7 @@ def test_frequent_words_are_found_among_more_than_can_be_counted(tmp_path, monke
     assert notes == []
 
 
-def test_what_is_left_out_is_said_and_can_be_kept(frame, tmp_path):
+def test_notes_list_dropped_columns_and_keep_restores_them(frame, tmp_path):
     columns = fitted(frame, tmp_path)
     said = " | ".join(columns.notes)
     for part in (
@@ -241,12 +241,12 @@ def test_what_is_left_out_is_said_and_can_be_kept(frame, tmp_path):
     assert not {"size", "day"} & set(kept.names)
 
 
-def test_years_in_order_are_no_row_numbers(tmp_path):
+def test_consecutive_years_are_not_row_numbers(tmp_path):
     frame = pl.DataFrame({"year": range(1900, 2000), "y": [0, 1] * 50})
     assert fitted(frame, tmp_path, "y").feature_names == ("year",)
 
 
-def test_nested_columns_are_left_out_with_a_note(tmp_path):
+def test_nested_columns_are_dropped_with_a_note(tmp_path):
     frame = pl.DataFrame({"x": np.arange(50) % 9, "list": [[1, 2]] * 50, "y": [0, 1] * 25})
     columns = fitted(frame, tmp_path, "y")
     assert columns.names == ("x",)
@@ -273,7 +273,7 @@ def test_task_is_recognised_from_the_target(target, task, tmp_path):
     assert y.dtype.kind == ("f" if task == "regression" else target.dtype.kind)
 
 
-def test_task_asked_for_wins_unless_it_is_impossible(frame, tmp_path):
+def test_a_requested_task_is_used_unless_it_is_impossible(frame, tmp_path):
     assert fitted(frame, tmp_path, "count", task="classification").task == "classification"
     assert fitted(frame, tmp_path, "flag", task="regression").task == "regression"
     for target, task, message in [
@@ -290,7 +290,7 @@ def test_task_asked_for_wins_unless_it_is_impossible(frame, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [100_000, 120_000])
-def test_too_many_labels_say_what_to_do(rows, tmp_path):
+def test_the_error_for_too_many_labels_suggests_what_to_do(rows, tmp_path):
     labels = [f"label {i % 100_000}" for i in range(rows)]
     frame = pl.DataFrame({"x": np.arange(rows) % 10, "y": labels})
     with pytest.raises(TableError, match=r"'y' has more than 10,000 distinct labels .* choose another"):
@@ -303,7 +303,7 @@ def test_table_without_rows_or_features_is_refused(frame, tmp_path):
     for name in ("t.parquet", "t.csv"):
         with pytest.raises(TableError, match=r"has no rows"):
             fit_columns(written(frame[:0], tmp_path, name), "label")
-    with pytest.raises(TableError, match="has no column to learn from beside 'label'"):
+    with pytest.raises(TableError, match="has no column to learn from besides 'label'"):
         fitted(frame.select("id", "key", "same", "label"), tmp_path)
 
 
@@ -325,7 +325,7 @@ def test_arrays_in_memory_and_on_disk_are_equal(frame, name, tmp_path, monkeypat
     assert here.y.tolist() == kept["label"].to_list()
 
 
-def test_labels_may_lie_in_another_file(tmp_path):
+def test_labels_can_come_from_another_file(tmp_path):
     X, y = load_digits(return_X_y=True)
     np.save(tmp_path / "x.npy", X.astype(np.uint8))
     np.save(tmp_path / "y.npy", y)
@@ -347,7 +347,7 @@ def test_digits_that_are_categories_stay_text_in_a_later_file(tmp_path):
     assert notes == []
 
 
-def test_missing_target_is_refused_where_every_row_needs_one(frame, tmp_path):
+def test_a_missing_target_is_refused(frame, tmp_path):
     with pytest.raises(TableError, match=r"'label' is missing in 1 rows\. Remove"):
         fitted(frame, tmp_path).targets(pl.DataFrame({"label": ["yes", None]}))
 
@@ -407,9 +407,9 @@ def convert(path):
     columns = fit_columns(table, "y")
     return read_arrays(table, columns, memory=1e6, folder=Path(sys.argv[3]))
 
-convert(sys.argv[1])  # libraries and threads are there, and counted before
+convert(sys.argv[1])  # load libraries and start threads before memory is measured
 before = kilobytes("VmRSS")
-open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
+open("/proc/self/clear_refs", "w").write("5")  # reset the peak
 arrays = convert(sys.argv[2])
 peak = kilobytes("VmHWM")
 assert isinstance(arrays.X, np.memmap)
@@ -418,7 +418,7 @@ print((peak - before) / 1024, arrays.X.nbytes / 1024**2, *arrays.X.shape)
 
 
 def write_numbers(path, rows, d):
-    """A file of this ending with d columns of numbers and a "y", made a part at a time."""
+    """A file with d columns of numbers and a "y", in the format of its ending."""
     rng = np.random.default_rng(0)
     columns = {f"x{i}": rng.normal(size=rows).astype(np.float32).round(3) for i in range(d)}
     frame = pl.DataFrame(columns | {"y": rng.integers(0, 3, size=rows)})

@@ -78,8 +78,8 @@ def test_ring_is_at_the_best_weights_with_their_score_if_it_is_known(best, label
     assert "best" not in lines(LearningCurveDisplay(losses).plot())
 
 
-def test_ring_is_within_the_first_epoch_if_the_weights_kept_are(rng, on_desk):
-    """Noise without a ridge is overfitted before the first epoch ends."""
+def test_the_ring_can_lie_within_the_first_epoch(rng, on_desk):
+    """Without a ridge, noise is overfitted before the first epoch ends."""
     X = rng.normal(size=(12_000, 3))
     y = np.sin(X[:, 0]) + 3 * rng.normal(size=len(X))
     model = KernelRegressor(
@@ -106,7 +106,7 @@ def test_ring_names_the_score_of_the_estimator(model, on_desk):
     assert "R²" in labels(LearningCurveDisplay.from_estimator(regressor))[-1]
 
 
-def test_without_held_out_part_only_training_is_drawn():
+def test_without_held_out_rows_only_training_is_drawn():
     display = LearningCurveDisplay(history([0.5, 0.25], [None, None])).plot()
     assert list(lines(display)) == ["training"]
 
@@ -199,7 +199,7 @@ def test_an_unfitted_estimator_is_refused(display):
         display.from_estimator(KernelClassifier())
 
 
-def test_missing_matplotlib_is_told_with_its_remedy(monkeypatch):
+def test_the_error_without_matplotlib_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"need matplotlib.*mercer\[plots\]"):
         LearningCurveDisplay(history([0.5], [None])).plot()

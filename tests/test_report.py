@@ -1,4 +1,4 @@
-"""The report, as text and as a real browser shows it.
+"""The report, as text and in a real browser.
 
 Chromium is driven through chromedriver's own protocol, which is JSON over HTTP: nothing needs to be
 installed beside the two programs.
@@ -81,13 +81,13 @@ class Browser:
         return list(self._call("/se/log", {"type": kind}))
 
     def requests(self) -> list[str]:
-        """The addresses asked for since the last call."""
+        """The addresses requested since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [parameters["request"]["url"] for parameters in sent]
 
     def picture(self, path: Path) -> None:
-        """The whole page, also what is beyond the window."""
+        """A screenshot of the whole page."""
         data = self.devtools("Page.captureScreenshot", captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(data))
 
@@ -132,7 +132,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 class Page(HTMLParser):
-    """A page taken apart: elements, and text by the element it stands in."""
+    """A parsed page: its elements, text and tables."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
     def table(self, *heads: str) -> list[list[str]]:
-        """The rows of the one table with such a head."""
+        """The rows of the table with these column heads."""
         found = [rows[1:] for rows in self.tables if rows[0] == list(heads)]
         assert len(found) == 1, heads
         return found[0]
@@ -200,7 +200,7 @@ def evaluate(model: Any, X: Any, y: Any) -> Evaluation:
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[KernelClassifier, Evaluation]:
-    """A few hundred rows only, so that there are mistakes."""
+    """Trained on a few hundred rows, so that there are mistakes."""
     X, y = load_digits(return_X_y=True)
     model = KernelClassifier(**SETTINGS).fit(X[:600], y[:600])
     return model, evaluate(model, X[600:], y[600:])
@@ -215,7 +215,7 @@ def diabetes() -> tuple[KernelRegressor, Evaluation]:
 
 @pytest.fixture(scope="module")
 def institutions() -> tuple[KernelClassifier, Evaluation]:
-    """Sixty classes with names that are long, hostile, empty, or of other scripts."""
+    """Sixty classes with names that are long, hostile, empty or in other scripts."""
     rng = np.random.default_rng(0)
     names = np.array(
         [f"Department of Northern and Southern Affairs, {i:02d}" for i in range(60)], object
@@ -242,7 +242,7 @@ def test_headline_of_numbers_is_r2(tmp_path, diabetes):
     assert "On 142 rows (20 % of digits.csv, held out) the root mean square error" in text
 
 
-def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, digits):
+def test_without_evaluation_the_headline_is_the_held_out_result(tmp_path, digits):
     model, _ = digits
     text = page(tmp_path / "r.html", model, None).text
     best = min(model.history_.epochs, key=lambda epoch: epoch.validation_loss)
@@ -251,7 +251,7 @@ def test_without_evaluation_the_headline_is_that_of_early_stopping(tmp_path, dig
     assert f"Measured on 60 rows that were held out, {when}. The same rows decided when" in text
 
 
-def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
+def test_one_epoch_without_held_out_rows_is_not_measured(tmp_path):
     X, y = load_digits(return_X_y=True)
     model = KernelClassifier(max_iter=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
     text = page(tmp_path / "r.html", model, None).text
@@ -260,7 +260,7 @@ def test_one_epoch_without_held_out_part_claims_nothing(tmp_path):
     assert "more epochs may improve the model" in text
 
 
-def test_training_ended_within_its_first_epoch_has_no_curve(tmp_path, digits):
+def test_training_stopped_within_the_first_epoch_has_no_curve(tmp_path, digits):
     model = load_copy(digits[0], tmp_path)
     model.history_, model.best_epoch_, model.best_loss_ = History(), 0.0, None
     text = page(tmp_path / "r.html", model, None).text
@@ -320,7 +320,7 @@ def test_saved_and_loaded_model_has_the_same_page(tmp_path, digits):
     assert re.sub("Made by.*", "", after) == re.sub("Made by.*", "", before)
 
 
-def test_nothing_from_outside_becomes_markup(tmp_path, institutions):
+def test_text_from_the_data_never_becomes_markup(tmp_path, institutions):
     model, evaluation = institutions
     evaluation = replace(evaluation, rows=np.full(len(evaluation.y), HOSTILE, object), source=HOSTILE)
     words: dict[str, Any] = dict.fromkeys(("title", "command", "data_name", "target"), HOSTILE)
@@ -334,14 +334,14 @@ def test_nothing_from_outside_becomes_markup(tmp_path, institutions):
     assert found.text.count(HOSTILE) >= 7
 
 
-def test_page_asks_the_network_for_nothing(tmp_path, digits):
+def test_the_page_references_nothing_external(tmp_path, digits):
     page(tmp_path / "r.html", *digits)
     html = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|src=|url\(|@import", html)
     assert "default-src 'none'" in Page(html).tags[4][1]["content"]
 
 
-def test_what_a_reader_cannot_see_is_shown_as_escapes(tmp_path, institutions):
+def test_invisible_characters_are_shown_as_escapes(tmp_path, institutions):
     model, evaluation = institutions
     text = page(
         tmp_path / "r.html", model, evaluation, notes=["a\nb\x00\u202e\ud800", "नमस्ते \u200d👩\u200d🔬"]
@@ -360,7 +360,7 @@ def test_confusion_matrix_counts_as_scikit_learn_does(tmp_path, digits):
     assert [int(row[-1]) for row in rows] == expected.sum(1).tolist()
 
 
-def test_of_many_classes_the_most_confused_are_shown(tmp_path, institutions):
+def test_for_many_classes_the_most_confused_are_shown(tmp_path, institutions):
     model, evaluation = institutions
     found = page(tmp_path / "r.html", model, evaluation)
     heads, *rows = found.matrix()
@@ -400,7 +400,7 @@ def test_without_probabilities_there_is_no_calibration(tmp_path, digits):
     assert "Calibration" not in found.text
 
 
-def test_worst_values_are_those_furthest_off(tmp_path, diabetes):
+def test_worst_predictions_have_the_largest_residuals(tmp_path, diabetes):
     model, evaluation = diabetes
     heads = ("Row", "True", "Predicted", "Residual", "Residual / RMSE")
     rows = page(tmp_path / "r.html", model, evaluation).table(*heads)
@@ -416,7 +416,7 @@ def test_worst_values_are_those_furthest_off(tmp_path, diabetes):
 )
 def test_calibration_tells_overconfident_from_underconfident(tmp_path, digits, confidence, verdict):
     y = np.zeros(500, int)
-    predicted = (np.arange(500) % 5 == 0).astype(int)  # right in 80 %
+    predicted = (np.arange(500) % 5 == 0).astype(int)  # 80 % correct
     probabilities = np.where(np.arange(10) == predicted[:, None], confidence, (1 - confidence) / 9)
     evaluation = Evaluation(y, predicted, probabilities, y + 1, "test.csv")
     assert verdict in page(tmp_path / "r.html", digits[0], evaluation).text
@@ -456,21 +456,21 @@ def test_any_number_of_values_of_any_size_can_be_drawn(tmp_path, diabetes, m, sc
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5])
-def test_a_target_that_never_varies_has_an_error_but_no_r2(tmp_path, diabetes, value):
+def test_a_constant_target_has_an_error_but_no_r2(tmp_path, diabetes, value):
     y = np.full(20, value)
     found = page(tmp_path / "r.html", diabetes[0], Evaluation(y, y, None, np.arange(20), "test.csv"))
     assert "0RMSE" in found.text
     assert "R²" not in found.text.split("Summary")[0]
 
 
-def test_no_mistakes_are_no_table(tmp_path, digits, institutions):
+def test_without_mistakes_there_is_no_table(tmp_path, digits, institutions):
     for model, evaluation in (digits, institutions):
         perfect = replace(evaluation, predicted=evaluation.y)
         text = page(tmp_path / "r.html", model, perfect).text
         assert f"None: all {len(evaluation.y):,} rows are classified correctly." in text
 
 
-def test_columns_of_an_evaluation_must_be_of_one_length():
+def test_an_evaluation_needs_arrays_of_equal_length():
     with pytest.raises(ValueError, match=r"of the same length.*Got shapes \[\(3,\), \(2,\)"):
         Evaluation(np.zeros(3), np.zeros(2), None, np.zeros(3), "test.csv")
 
@@ -512,7 +512,7 @@ def test_epochs_are_marked_in_whole_numbers():
     assert texts == ["1", "2", "3"]
 
 
-def test_values_without_a_logarithm_are_left_out_of_a_line():
+def test_a_line_skips_values_without_a_logarithm():
     chart = Chart(Axis("x", 0, 10), Axis.around("y", [0.0, 0.1, 10], log=True))
     chart.line([0, 5, 10], [0.0, 0.1, 10], "a")
     d = re.search(r'd="(M[^"]*)" class="line a"', chart.markup("t", "d"))
@@ -524,7 +524,7 @@ def test_values_without_a_logarithm_are_left_out_of_a_line():
     ("seconds", "text"),
     [(0.0042, "4 ms"), (0.25, "0.25 s"), (99.0, "99 s"), (150.0, "2 min"), (7260.0, "2 h 1 min")],
 )
-def test_durations_are_in_the_unit_that_fits(seconds, text):
+def test_durations_have_a_suitable_unit(seconds, text):
     assert duration(seconds) == text
 
 
@@ -545,7 +545,7 @@ NAMES = ["digits", "diabetes", "institutions", "bare"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_browser_has_no_complaint_and_loads_only_the_page(browser, pages, name):
+def test_the_browser_logs_no_errors_and_loads_only_the_page(browser, pages, name):
     browser.value("0")
     browser.requests()
     browser.log("browser")
@@ -577,7 +577,7 @@ def style(browser: Browser, selector: str, name: str) -> str:
     return str(browser.value(f"getComputedStyle(document.querySelector('{selector}')).{name}"))
 
 
-def test_dark_mode_turns_page_and_charts_and_stays_readable(browser, pages):
+def test_dark_mode_changes_page_and_charts_and_stays_readable(browser, pages):
     seen = {}
     for dark in (False, True):
         browser.dark(dark)
@@ -599,7 +599,7 @@ def test_hostile_labels_are_shown_as_text(browser, pages):
     assert browser.value("document.body.innerText").count(HOSTILE) >= 2
 
 
-def test_readers_who_do_not_see_charts_hear_what_they_are(browser, pages):
+def test_screen_readers_get_the_titles_of_charts(browser, pages):
     browser.open(pages["diabetes"])
     tree = browser.devtools("Accessibility.getFullAXTree")["nodes"]
     names = [node["name"]["value"] for node in tree if node.get("role", {}).get("value") == "image"]
@@ -612,7 +612,7 @@ def test_readers_who_do_not_see_charts_hear_what_they_are(browser, pages):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_paper_is_white_and_takes_few_sheets(browser, pages, name, tmp_path):
+def test_the_printed_page_is_white_and_short(browser, pages, name, tmp_path):
     browser.dark(True)
     browser.open(pages[name])
     browser.paper(tmp_path / "page.pdf")

@@ -1,4 +1,4 @@
-"""Files of every format come back as the same columns, in chunks, however they are packed."""
+"""Files of every format are read as the same columns, in chunks, compressed or not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("way", ["plain", "gzip", "standard input", "no ending", "pipe"])
-def test_table_comes_back_as_it_was_written(frame, name, way, tmp_path, monkeypatch):
+def test_a_table_is_read_as_it_was_written(frame, name, way, tmp_path, monkeypatch):
     path = tmp_path / name
     WRITERS[name](frame, path)
     given = str(path)
@@ -76,7 +76,7 @@ def test_table_comes_back_as_it_was_written(frame, name, way, tmp_path, monkeypa
     table = open_table(given)
     assert table.names == tuple(frame.columns)
     assert table.n_rows == 300
-    for _ in range(2):  # again and again
+    for _ in range(2):  # any number of times
         assert whole(table, rows=70).equals(frame)
     assert whole(table, [ODD, "count"]).equals(frame.select(ODD, "count"))
     assert [len(chunk) for chunk in table.chunks(rows=70)] == [70, 70, 70, 70, 20]
@@ -124,7 +124,7 @@ def test_npy_of_one_axis_is_a_column_of_targets(tmp_path):
 @pytest.mark.parametrize("fractions", [False, True])
 def test_svmlight_is_made_dense_a_block_at_a_time(zero_based, name, fractions, tmp_path, monkeypatch):
     X, y = load_digits(return_X_y=True)
-    X[:, 0] = 1.0  # so that the file shows where numbers begin
+    X[:, 0] = 1.0  # so that the file shows whether it counts from 0 or 1
     y = y + 0.25 * fractions
     path = tmp_path / name
     with (gzip.open if name.endswith(".gz") else open)(path, "wb") as file:
@@ -186,24 +186,24 @@ def test_blanks_around_separators_do_not_turn_numbers_into_text(tmp_path):
     }
 
 
-def test_file_without_names_gets_numbers_for_them(tmp_path):
+def test_columns_without_a_header_are_numbered(tmp_path):
     (tmp_path / "n.csv").write_text("5.1,3.5,0\n4.9,3.0,1\n")
     assert whole(open_table(str(tmp_path / "n.csv"))).to_dict(as_series=False) == {
         "x0": [5.1, 4.9],
         "x1": [3.5, 3.0],
         "x2": [0, 1],
     }
-    (tmp_path / "m.csv").write_text("0,1,2\n4.9,3.0,1\n")  # as a frame without names is written
+    (tmp_path / "m.csv").write_text("0,1,2\n4.9,3.0,1\n")  # as pandas writes a frame without names
     assert open_table(str(tmp_path / "m.csv")).names == ("0", "1", "2")
 
 
-def test_digits_are_text_where_asked_for(tmp_path):
+def test_digits_are_read_as_text_on_request(tmp_path):
     (tmp_path / "zip.csv").write_text("code, n\n02139, 1\n00501, 2\n")
     read = whole(open_table(str(tmp_path / "zip.csv"), text=["code", "elsewhere"]))
     assert read.to_dict(as_series=False) == {"code": ["02139", "00501"], "n": [1, 2]}
 
 
-def test_byte_order_mark_and_windows_line_ends_are_no_part_of_the_data(tmp_path):
+def test_byte_order_mark_and_windows_line_ends_are_not_part_of_the_data(tmp_path):
     (tmp_path / "w.csv").write_bytes("\ufeffä,b\r\n1,x\r\n2,y\r\n".encode())
     assert whole(open_table(str(tmp_path / "w.csv"))).to_dict(as_series=False) == {
         "ä": [1, 2],
@@ -211,13 +211,13 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_the_data(tmp_path)
     }
 
 
-def test_file_name_with_wildcards_is_only_a_name(frame, tmp_path):
+def test_wildcards_in_a_file_name_are_not_expanded(frame, tmp_path):
     for name in ("[a]*.csv", "[a]*.parquet", "[a]*.arrow"):
         WRITERS[f"t.{name.split('.')[1]}"](frame, tmp_path / name)
         assert open_table(str(tmp_path / name)).n_rows == 300
 
 
-def test_temporary_files_go_with_their_table(frame, tmp_path):
+def test_temporary_files_are_deleted_with_their_table(frame, tmp_path):
     with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
         frame.write_csv(file)
     scratch = tmp_path / "scratch"
@@ -246,7 +246,7 @@ def test_temporary_files_go_with_their_table(frame, tmp_path):
         ("t.npz", b"PK\x03\x04 and no more", "cannot be read: File is not a zip file"),
     ],
 )
-def test_unreadable_file_is_one_sentence_that_names_it(name, contents, message, tmp_path):
+def test_an_unreadable_file_raises_one_sentence_with_its_name(name, contents, message, tmp_path):
     (tmp_path / name).write_bytes(contents)
     with pytest.raises(TableError, match=message) as caught:
         whole(open_table(str(tmp_path / name)))
@@ -254,7 +254,7 @@ def test_unreadable_file_is_one_sentence_that_names_it(name, contents, message, 
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_arrays_and_members_are_named(tmp_path):
+def test_errors_name_the_wrong_array_or_member(tmp_path):
     np.savez(tmp_path / "z.npz", weights=np.ones(3))
     np.savez(tmp_path / "u.npz", X=np.ones((3, 2)), y=np.ones(2))
     np.savez(tmp_path / "m.npz", X=np.ones((3, 2)), y=np.ones((3, 2)))
@@ -264,7 +264,7 @@ def test_wrong_arrays_and_members_are_named(tmp_path):
         ("z.npz", None, "must hold an array X or X_train, and y named .* Its arrays are 'weights'"),
         ("u.npz", "test", "must hold an array X_test"),
         ("u.npz", "validation", '"train" or "test". Got \'validation\''),
-        ("u.npz", None, "equally many rows. Got 3 and 2 in"),
+        ("u.npz", None, "same number of rows. Got 3 and 2 in"),
         ("m.npz", None, r"one target per row. Got shape \(3, 2\) in"),
         ("c.npy", None, "numbers, text or dates .* Got complex128"),
         ("o.npy", None, "Python objects in dtype"),
@@ -276,7 +276,7 @@ def test_wrong_arrays_and_members_are_named(tmp_path):
             open_table(str(tmp_path / name), member=member)
 
 
-def test_missing_column_is_named_with_those_there_are(frame, tmp_path):
+def test_the_error_for_a_missing_column_lists_the_columns(frame, tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
     with pytest.raises(TableError, match=r"has no column 'Number'\. Its columns are 'number', 'count'"):
         next(open_table(str(tmp_path / "t.parquet")).chunks(["Number"]))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FIGURE_INCHES = (6.0, 4.0)
 # Largest batch size timed by default; larger ones would take longer than a plot is worth.
 LARGEST_TIMED_BATCH = 4096
-# All sizes are timed in turn, so many times, so that other load does not fall on a single size.
+# Times that all sizes are measured in turn, so that other load does not fall on a single size.
 SWEEPS = 5
 
 

@@ -61,9 +61,8 @@ def measure(task: str, y: Array, predicted: Array) -> Measures:
 
 
 def _of_labels(y: Array, predicted: Array) -> ClassificationMeasures:
-    if (y.dtype.kind in "biuf") != (
-        predicted.dtype.kind in "biuf"
-    ):  # "1" in one of them, 1 in the other
+    # Labels may be "1" in one array and 1 in the other.
+    if (y.dtype.kind in "biuf") != (predicted.dtype.kind in "biuf"):
         y, predicted = y.astype(str), predicted.astype(str)
     labels, codes = np.unique(np.concatenate([y, predicted]), return_inverse=True)
     names = labels.tolist()

@@ -138,6 +138,6 @@ def open_for(
     if len(names) != model.n_features_in_:
         raise TableError(
             f"{table.name} must have the {model.n_features_in_} columns that the model was trained on, "
-            f"in the same order. Got {len(names)} beside {truth!r}."
+            f"in the same order. Got {len(names)} besides {truth!r}."
         )
     return source, PlainColumns(tuple(names), truth)

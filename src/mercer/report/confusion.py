@@ -22,7 +22,7 @@ from mercer.report.markup import (
 )
 from mercer.report.numbers import percent
 
-# Up to so many classes the whole matrix is shown; of more, only so many classes and pairs.
+# Most classes of a complete matrix; with more, only the most confused classes and pairs are shown.
 MOST_CLASSES = 12
 MOST_CONFUSED_CLASSES = 10
 MOST_PAIRS = 8

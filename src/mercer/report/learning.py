@@ -17,7 +17,7 @@ from mercer.training.loop import Epoch
 
 # Points drawn of a long spectrum, evenly spaced on the logarithmic axis.
 MOST_EIGENVALUES = 160
-# Up to so many epochs, each has a dot on the learning curve.
+# Most epochs that are drawn with a dot each on the learning curve.
 MOST_EPOCH_DOTS = 30
 
 Model = KernelClassifier | KernelRegressor

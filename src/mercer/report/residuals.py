@@ -12,7 +12,7 @@ from mercer.report.numbers import number
 
 # Dots of a scatter plot: more of them only make the page larger.
 MOST_DOTS = 2_000
-# Quantiles are drawn from so many rows on, each from at least as many as the second number.
+# Fewest rows for which quantiles are drawn, and fewest rows for each of their points.
 FEWEST_FOR_QUANTILES = 100
 ROWS_PER_QUANTILE = 25
 MOST_QUANTILES = 12

@@ -92,7 +92,7 @@ def _arrays(blocks: Sequence[tuple[str, Callable[[], NDArray[Any]]]], name: str)
         lengths.append(len(array))
     if len(set(lengths)) > 1:
         counts = " and ".join(f"{length:,}" for length in lengths)
-        raise TableError(f"X and y must have equally many rows. Got {counts} in {name}.")
+        raise TableError(f"X and y must have the same number of rows. Got {counts} in {name}.")
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
         wanted = [[column for column in columns if owner[column][0] == i] for i in range(len(blocks))]

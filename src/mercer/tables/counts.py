@@ -7,7 +7,7 @@ import polars as pl
 from mercer.tables.kinds import known
 from mercer.tables.memory import MOST_DISTINCT_BYTES
 
-# Up to so many distinct values, all are counted; beyond, only the more frequent half is kept.
+# Distinct values that are all counted; if there are more, only the more frequent half is kept.
 MOST_DISTINCT = 100_000
 # A category is rare if it has fewer rows than both of these: a number, and a share of all rows.
 RARE_ROWS = 10

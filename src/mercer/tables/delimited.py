@@ -14,7 +14,7 @@ import polars as pl
 from mercer.tables.columnar import from_polars
 from mercer.tables.table import Contents
 
-# Column types are guessed from so many rows and then checked on all of them.
+# Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
 # Spellings of a missing value.  Words that may well be labels ("None") are not among them.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")

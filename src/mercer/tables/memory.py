@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-# A chunk has at most so many rows, and at most so many values (64 MB at eight bytes each).  With very
-# many columns the fixed cost of a chunk dominates, so a chunk never has fewer rows than the last number.
+# Most rows and most values of a chunk (64 MB at eight bytes each).  With very many columns the fixed
+# cost of a chunk dominates, so it never has fewer rows than the last number.
 CHUNK_ROWS = 1 << 15
 CHUNK_VALUES = 1 << 23
 FEWEST_CHUNK_ROWS = 1 << 9

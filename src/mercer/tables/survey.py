@@ -21,7 +21,7 @@ from mercer.tables.wording import count_columns, listed
 DEFAULT_TARGET = "y"
 # Text is an identifier if at least this share of its values is distinct.
 IDENTIFIER_SHARE = 0.9
-# A column that counts from 0 or 1 is a row number only in a table of at least so many rows.
+# Fewest rows of a table in which a column that counts from 0 or 1 is taken for row numbers.
 FEWEST_NUMBERED = 20
 # Cycles that a column of dates must span before one can be learnt.
 FEWEST_CYCLES = 2
@@ -58,7 +58,7 @@ def fit_columns(
     columns, notes = survey.columns(set(keep))
     if not columns:
         raise TableError(
-            f"{table.name} has no column to learn from beside {target!r}: all others have a single "
+            f"{table.name} has no column to learn from besides {target!r}: all others have a single "
             "value or look like identifiers. Ask for a column to be kept if it is useful."
         )
     assert aim.kind is not None

@@ -84,7 +84,7 @@ def with_labels(table: Table, labels: Table) -> Table:
 
 @contextmanager
 def reading_errors(name: str) -> Iterator[None]:
-    """Report whatever a reader raises as a `TableError` of one line."""
+    """Inside the block, errors of the readers become a `TableError` of one line."""
     try:
         yield
     except TableError:

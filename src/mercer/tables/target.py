@@ -9,7 +9,8 @@ from mercer.tables.counts import Counts
 from mercer.tables.kinds import Kind, kind_of, known
 from mercer.tables.table import TableError
 
-# So few distinct whole numbers are labels rather than amounts, if each has two rows on average.
+# Whole numbers are labels rather than amounts if at most this many are distinct, with two rows each on
+# average.
 FEW_DISTINCT = 30
 # Every class is an output: with more of them the weights would be larger than most datasets.
 MOST_CLASSES = 10_000
