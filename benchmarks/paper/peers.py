@@ -122,7 +122,7 @@ def nystrom_peer(bandwidth: float, n: int, centres: int) -> Maker:
     """Ridge on Nyström features: the model that Falkon fits, solved directly."""
     gamma = 1 / (2 * bandwidth**2)
     return lambda: make_pipeline(
-        Nystroem(gamma=gamma, preconditioner_rank=min(centres, n), random_state=0),
+        Nystroem(gamma=gamma, n_components=min(centres, n), random_state=0),
         RidgeClassifier(alpha=NYSTROM_PENALTY * n),
     )
 

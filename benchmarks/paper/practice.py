@@ -138,12 +138,12 @@ def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[Projected]:
     The bandwidth is that of the full data for all: PCA only drops what is left out of distances.
     """
     bandwidth = chosen_bandwidth(fit(data, "laplacian", max_iter=1))
-    wanted: list[Any] = [None, "auto", *dimensions]  # of `n_features`
+    wanted: list[Any] = [None, "auto", *dimensions]  # of `n_pca_components`
     best: list[Projected] = []
     for turn in range(ROUNDS):
-        for i, n_features in enumerate(wanted):
+        for i, components in enumerate(wanted):
             start = time.perf_counter()
-            model = fit(data, "laplacian", bandwidth=bandwidth, n_pca_components=n_features)
+            model = fit(data, "laplacian", bandwidth=bandwidth, n_pca_components=components)
             seconds = time.perf_counter() - start
             if turn == 0:
                 best.append(Projected(model.plan_.d, seconds, test_error(model, data)))
