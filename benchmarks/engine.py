@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +27,25 @@ import numpy as np
 import torch
 from sklearn.svm import SVC
 
-from mercer import Callback, Gaussian, KernelClassifier, KernelRegressor, Laplacian
-from mercer.data.inputs import fit_preparation
-from mercer.data.points import Points
-from mercer.kernels import Kernel
-from mercer.operators.tiled import TrainingProducts
-from mercer.planning.choose import adapt
-from mercer.planning.rehearsal import with_predicted_seconds
-from mercer.planning.resource import measure_resource
-from mercer.training.baselines import train_sgd
-from mercer.training.events.callbacks import Run
-from mercer.training.loop import Limits, train
+# Run as a script, Python looks for modules in this folder, and not in the one above it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-CPU = torch.device("cpu")
+from benchmarks.paper.problem import (
+    CPU,
+    Problem,
+    exactly,
+    planned,
+    rehearsed,
+    train,
+    train_sgd,
+    untrained,
+)
+from mercer import Callback, Gaussian, KernelClassifier, KernelRegressor, Laplacian
+from mercer.kernels import Kernel
+from mercer.planning.resource import measure_resource
+from mercer.training.events.callbacks import Run
+
 RUNS = 3
-Problem = tuple[Kernel, Points, torch.Tensor]
 
 
 def best(action: Callable[[], object], runs: int = 5) -> float:
@@ -74,12 +77,10 @@ def fresh_memory_seconds(size: float) -> float:
     return (time.perf_counter() - start) * size / (1 << 30)
 
 
-def epochs(kernel: Kernel, points: Points, y: torch.Tensor, count: int, keep: bool) -> list[float]:
+def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
     """Seconds of each epoch, set-up not included."""
-    plan, levelled = adapt(kernel, points, y.shape[1], measure_resource(CPU))
-    budget = plan.kept_memory if keep else 0.0
-    products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, y.shape[1], budget)
-    outcome = train(products, levelled, plan, y, Limits(count, 0.0, 3, 0.0))
+    kept = problem.plan.kept_memory if keep else 0.0
+    outcome = train(problem, exactly(count), kept_memory=kept)
     return [epoch.seconds for epoch in outcome.history.epochs]
 
 
@@ -92,26 +93,22 @@ def load_mnist(folder: Path) -> tuple[np.ndarray[Any, Any], ...]:
 def mnist_points(folder: Path, as_bytes: bool, n: int = 60_000) -> Problem:
     X, labels, _, _ = load_mnist(folder)
     order = np.random.default_rng(0).permutation(len(X))[:n]
-    X, y = X[order], torch.from_numpy(np.eye(10, dtype=np.float32)[labels[order]])
-    y -= y.mean(0)
-    rows = np.arange(len(X))
-    preparation, _ = fit_preparation(X, rows, as_bytes=as_bytes)
-    points = preparation.points(X, rows, torch.zeros(()), known=True)
-    unit = 1.0 if preparation.grid is None else preparation.grid.scale
-    return Gaussian(5.0 / unit), points, y
+    targets = np.eye(10, dtype=np.float32)[labels[order]]
+    machine, y = untrained(X[order], targets, Gaussian(5.0), as_bytes)
+    return planned(machine.kernel, machine.centres, y)
 
 
 def random_points(n: int, d: int, l: int, kernel: Kernel) -> Problem:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator)
-    return kernel, kernel.points(x), torch.randn(n, l, generator=generator)
+    return planned(kernel, kernel.points(x), torch.randn(n, l, generator=generator))
 
 
 def first_epochs(problem: Problem, n: int, d: int, runs: int = RUNS) -> tuple[float, float]:
     """Best seconds of a first epoch with nothing kept, and of the full product, taken in turn."""
     product, first = full_product_seconds(n, d), math.inf
     for _ in range(runs):
-        first = min(first, epochs(*problem, 1, keep=False)[0])
+        first = min(first, epochs(problem, 1, keep=False)[0])
         product = min(product, full_product_seconds(n, d))
     return first, product
 
@@ -119,7 +116,7 @@ def first_epochs(problem: Problem, n: int, d: int, runs: int = RUNS) -> tuple[fl
 def part_bytes(folder: Path) -> list[dict[str, Any]]:
     problem = mnist_points(folder, as_bytes=True)
     first, product = first_epochs(problem, 60_000, 784)
-    kept = epochs(*problem, 5, keep=True)
+    kept = epochs(problem, 5, keep=True)
     product = min(product, full_product_seconds(60_000, 784))
     fresh = fresh_memory_seconds(60_000**2 / 2 * 4)
     return [
@@ -152,31 +149,26 @@ def part_low_dimension(folder: Path) -> list[dict[str, Any]]:
 
 
 def part_overhead(folder: Path) -> list[dict[str, Any]]:
-    kernel, points, y = mnist_points(folder, as_bytes=True)
-    plan, levelled = adapt(kernel, points, 10, measure_resource(CPU))
-    limits = Limits(1, 0.0, 3, 0.0)
+    problem = mnist_points(folder, as_bytes=True)
+    m = problem.plan.batch_size
     ours, plain = [], []
     for _ in range(RUNS):
-        products = TrainingProducts(kernel, points, levelled.V, plan.batch_size, y.shape[1])
-        ours.append(train(products, levelled, plan, y, limits).history[0].seconds)
+        ours.append(epochs(problem, 1, keep=False)[0])
         # The same batch and the same panels, nothing levelled; the step is small enough for that.
-        slow = replace(plan, beta_plain=1e3 * plan.beta_plain)
-        sgd = train_sgd(products, slow, y, limits, plan.batch_size, rows_at_once=None)
+        sgd = train_sgd(problem, exactly(1), m=m, step=1e-3, rows_at_once=None)
         plain.append(sgd.history[0].seconds)
     overhead = min(ours) / min(plain) - 1
     return [row("levelled kernel over plain SGD, one epoch, n = 60,000", overhead, 0.10)]
 
 
 def part_setup(folder: Path) -> list[dict[str, Any]]:
-    kernel, points, y = mnist_points(folder, as_bytes=True)
-    first = epochs(kernel, points, y, 1, keep=False)[0]
+    p = mnist_points(folder, as_bytes=True)
+    first = epochs(p, 1, keep=False)[0]
 
     def set_up() -> None:
         with tempfile.TemporaryDirectory() as empty:
             resource = measure_resource(CPU, cache=Path(empty) / "capacity.json")
-            plan, levelled = adapt(kernel, points, 10, resource)
-            assert resource.rates is not None
-            with_predicted_seconds(plan, resource.rates, kernel, points, levelled, y)
+            rehearsed(planned(p.kernel, p.points, p.y, resource), resource)
 
     name = "calibration, spectrum, fresh estimates and rehearsal ÷ first epoch, n = 60,000"
     return [row(name, best(set_up, 3) / first, 0.10)]
@@ -255,7 +247,7 @@ def part_exponent(folder: Path) -> list[dict[str, Any]]:
     seconds = []
     for n in sizes:
         problem = random_points(n, 100, 10, Gaussian(10.0))
-        seconds.append(min(epochs(*problem, 1, keep=False)[0] for _ in range(RUNS)))
+        seconds.append(min(epochs(problem, 1, keep=False)[0] for _ in range(RUNS)))
     exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
     return [row("epoch time ~ n^p, n = 10,000 to 80,000: p", exponent, 2.05)]
 

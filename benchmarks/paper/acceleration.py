@@ -17,9 +17,9 @@ from benchmarks.paper.convergence import (
     SGD,
     Method,
     Timer,
+    centred,
     count,
     method,
-    problem,
     time_iterations,
 )
 from benchmarks.paper.data import Data
@@ -65,11 +65,11 @@ def run(data: Data, size: Size) -> Result:
     cases: list[Case] = []
     for name, kernel in SETS[size]:
         found = data.load(name, POINTS[size])
+        points = centred(found)
         sgd: Method | None = None
-        n = min(POINTS[size], len(found.X))
-        large = min(PAPER_BATCH, int(LARGEST_BATCH_SHARE * n))
+        large = min(PAPER_BATCH, int(LARGEST_BATCH_SHARE * len(found.X)))
         for device, rows in (("this device", None), ("larger device", large)):
-            given = problem(found, kernel, rows)
+            given = points.problem(kernel, rows)
             sgd = method(SGD, given) if sgd is None else sgd
             cases.append(_case(name, kernel, device, sgd, method(MERCER, given), size))
     text = (

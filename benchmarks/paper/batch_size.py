@@ -21,10 +21,10 @@ from benchmarks.paper.convergence import (
     Method,
     Timer,
     agreement,
+    centred,
     colours,
     count,
     method,
-    problem,
     time_iterations,
 )
 from benchmarks.paper.data import Data
@@ -83,7 +83,7 @@ def run(data: Data, size: Size) -> Result:
 
 def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> dict[str, Any]:
     found = data.load(name, POINTS[size])
-    given = problem(found, kernel)
+    given = centred(found).problem(kernel)
     n, ratio = given.n, RATIO[size]
     powers = [ratio**i for i in range(int(math.log(n, ratio)) + 1)]
     batch_sizes = [math.ceil(n / math.ceil(n / m)) for m in powers]  # batches are of even sizes

@@ -34,19 +34,23 @@ import torch
 from torch import Tensor
 
 from benchmarks.paper.data import Set
+from benchmarks.paper.problem import (
+    CPU,
+    Iterations,
+    Problem,
+    exactly,
+    nothing_levelled,
+    planned,
+    train,
+)
 from mercer import Gaussian, Laplacian
-from mercer.data.points import Points
 from mercer.kernels import Kernel
-from mercer.method.step import PanelDescent, Preconditioner, safe_weights
-from mercer.operators.tiled import TrainingProducts, batches, by_output, kernel_times
-from mercer.operators.workers import small_operations
-from mercer.planning.choose import LevelledKernel, Requests, adapt, best_step_size
-from mercer.planning.plan import Plan
+from mercer.method.step import Preconditioner, safe_weights
+from mercer.operators.tiled import batches, kernel_times
+from mercer.planning.choose import Requests, best_step_size
 from mercer.planning.resource import measure_resource
 from mercer.training.baselines import OriginalPreconditioner
-from mercer.training.loop import Limits, train
 
-CPU = torch.device("cpu")
 SGD, ORIGINAL, MERCER = "SGD", "original EigenPro", "Mercer"
 METHODS = (SGD, ORIGINAL, MERCER)
 # Random orders that epochs draw from.  Where this was tried, 4 and 8 needed the same epochs.
@@ -69,46 +73,36 @@ DIVERGED = 10.0
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Training points in random order, centred one-hot targets, and the plan for them."""
+class Centred:
+    """A set in random order, with centred features and centred one-hot targets."""
 
-    kernel: Kernel
-    points: Points
+    x: Tensor  # (n, d)
     y: Tensor  # (n, l)
-    plan: Plan
-    levelled: LevelledKernel
-    setup_seconds: float
-    centre: Tensor  # (d,)  subtracted from the points
+    centre: Tensor  # (d,)  subtracted from the features
     offset: Tensor  # (l,)  subtracted from the targets
 
-    @property
-    def n(self) -> int:
-        return len(self.y)
+    def problem(self, kernel_name: str, full_rate_rows: int | None = None) -> Problem:
+        """With a bandwidth from the median distance; `full_rate_rows` describes a larger device."""
+        median = median_distance(self.x)
+        kernel: Kernel = (
+            Gaussian(GAUSSIAN_SHARE * median)
+            if kernel_name == "gaussian"
+            else Laplacian(LAPLACIAN_SHARE * median)
+        )
+        resource = measure_resource(CPU)
+        if full_rate_rows is not None:
+            resource = replace(resource, full_rate_rows=full_rate_rows)
+        requests = Requests(subsample_size=int(SUBSAMPLE_SHARE * len(self.x)))
+        return planned(kernel, kernel.points(self.x), self.y, resource, requests)
 
 
-def problem(found: Set, kernel_name: str, full_rate_rows: int | None = None) -> Problem:
-    """With a bandwidth from the median distance; a device that is busy with more rows if given."""
+def centred(found: Set) -> Centred:
+    """Centring changes neither kernel, and distances round less."""
     order = np.random.default_rng(0).permutation(len(found.X))
     x = torch.from_numpy(np.ascontiguousarray(found.X[order]))
-    centre = x.mean(0)
-    x = x - centre  # neither kernel sees it, and distances round less
     y = torch.from_numpy(found.targets()[order])
-    offset = y.mean(0)
-    median = median_distance(x)
-    kernel: Kernel = (
-        Gaussian(GAUSSIAN_SHARE * median)
-        if kernel_name == "gaussian"
-        else Laplacian(LAPLACIAN_SHARE * median)
-    )
-    points = kernel.points(x)
-    requests = Requests(subsample_size=int(SUBSAMPLE_SHARE * len(x)))
-    resource = measure_resource(CPU)
-    if full_rate_rows is not None:
-        resource = replace(resource, full_rate_rows=full_rate_rows)
-    start = time.perf_counter()
-    plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
-    seconds = time.perf_counter() - start
-    return Problem(kernel, points, y - offset, plan, levelled, seconds, centre, offset)
+    centre, offset = x.mean(0), y.mean(0)
+    return Centred(x - centre, y - offset, centre, offset)
 
 
 def median_distance(x: Tensor) -> float:
@@ -143,9 +137,8 @@ def method(name: str, given: Problem) -> Method:
     plan, points, levelled = given.plan, given.points, given.levelled
     K = given.kernel.block(points, points, same=True)  # (n, n)
     if name == SGD:
-        nothing = LevelledKernel(V=K.new_zeros(0, 0), D=K.new_zeros(0))
-        one = K.new_ones(len(K), 1)
-        return Method(name, given, nothing, K, one, plan.beta_plain, plan.lambda_1_plain)
+        W, nothing = K.new_ones(len(K), 1), nothing_levelled(given)
+        return Method(name, given, nothing, K, W, plan.beta_plain, plan.lambda_1_plain)
     Z = K[:, : plan.subsample_size] @ levelled.V  # (n, q)
     if name == MERCER:
         W = safe_weights(levelled, given.kernel.diagonal(points), Z, plan.beta, 0.0)  # (n, 1)
@@ -240,77 +233,53 @@ def _triangle(of: Method, order: Tensor, starts: Tensor, gamma: float) -> tuple[
     return order, T.T
 
 
-@dataclass
 class Timer:
-    """The iteration with batch m as the method describes it: one batch at a time, nothing kept."""
+    """Times one iteration of a method with batch m."""
 
-    of: Method
-    m: int
-    best: float = math.inf  # seconds of one iteration
-
-    def __post_init__(self) -> None:
-        given, of = self.of.problem, self.of
-        l, V = given.y.shape[1], of.preconditioner.V
-        self.products = TrainingProducts(given.kernel, given.points, V, self.m, l, rows_at_once=self.m)
-        draws = torch.Generator().manual_seed(0)
-        self.alpha = by_output(torch.randn(given.n, l, generator=draws))  # any weights but zeros
+    def __init__(self, of: Method, m: int) -> None:
+        self.of, self.m = of, m
+        self.best = math.inf  # seconds of one iteration
+        self.iterations = Iterations(of.problem, of.preconditioner, m, of.W)
 
     def measure(self) -> None:
         """Time a few iterations more; the best mean counts, as others share the machine."""
-        n_panels = len(self.products.panels)
+        n = len(self.iterations)
         # Spread over the points, since those of the subsample take a little less.
-        spread = np.linspace(0, n_panels - 1, min(n_panels, TIMED_ITERATIONS)).astype(int)
-        done, start = 0, time.perf_counter()
-        with small_operations(CPU):
-            for index in spread:
-                self._iterate(int(index))
-                done += 1
-                if time.perf_counter() - start > TIMED_SECONDS:
-                    break
+        spread = np.linspace(0, n - 1, min(n, TIMED_ITERATIONS)).astype(int)
+        start = time.perf_counter()
+        done = self.iterations.run(spread.tolist(), seconds=TIMED_SECONDS)
         self.best = min(self.best, (time.perf_counter() - start) / done)
-
-    def _iterate(self, index: int, gamma: float = 0.0) -> None:
-        """With a step of 0 weights stay: only time is wanted."""
-        panel, given = self.products.panels[index], self.of.problem
-        rows = self.products.rows(index, self.alpha, given.n)
-        descent = PanelDescent(panel, rows, self.of.preconditioner, self.alpha, 0.0)
-        for batch in panel.batches:
-            g = descent.residual(batch, given.y[batch])  # (m, l)
-            descent.step(batch, g.mul_(self.of.W[batch]), gamma)
-        descent.finish()
 
     def train(self, level: float, most_epochs: int) -> dict[str, float] | None:
         """Iterate in earnest, batches in one fixed order, for as many epochs as counting says it takes.
 
         Seconds of all of it beside iterations times the seconds of one, and the train error reached.
         """
-        of, n_batches = self.of, len(self.products.panels)
+        of, iterations = self.of, self.iterations
         counted = count(of, self.m, level, most_epochs, fixed=True).epochs_to(level)
         if counted is None:
             return None
         epochs = math.ceil(counted)
-        self.alpha.zero_()
+        iterations.alpha.zero_()
         start = time.perf_counter()
-        with small_operations(CPU):
-            for _ in range(epochs):
-                for index in range(n_batches):
-                    self._iterate(index, of.gamma(self.m))
+        for _ in range(epochs):
+            iterations.run(range(len(iterations)), of.gamma(self.m))
         seconds = time.perf_counter() - start
         given = of.problem
-        residual = kernel_times(given.kernel, given.points, given.points, self.alpha) - given.y
+        f = kernel_times(given.kernel, given.points, given.points, iterations.alpha)  # (n, l)
         return {
             "m": self.m,
             "epochs": epochs,
             "seconds": seconds,
-            "counted_seconds": epochs * n_batches * self.best,
-            "error": float(residual.square().mean()),
+            "counted_seconds": epochs * len(iterations) * self.best,
+            "error": float((f - given.y).square().mean()),
         }
 
 
 def time_iterations(timers: Sequence[Timer], rounds: int) -> None:
     """In turn, so that a slow moment of the machine meets all alike."""
     for timer in timers:  # the first touch of memory is not an iteration's
-        timer._iterate(0)
+        timer.iterations.run([0])
     for _ in range(rounds):
         for timer in timers:
             timer.measure()
@@ -318,15 +287,11 @@ def time_iterations(timers: Sequence[Timer], rounds: int) -> None:
 
 def agreement(of: Method) -> float:
     """Largest relative difference between losses counted and losses of training itself (Mercer's)."""
-    given, plan = of.problem, of.problem.plan
-    products = TrainingProducts(
-        given.kernel, given.points, given.levelled.V, plan.batch_size, given.y.shape[1]
-    )
-    limits = Limits(AGREEMENT_EPOCHS, 0.0, AGREEMENT_EPOCHS, 0.0)
-    trained = train(products, given.levelled, plan, given.y, limits, shuffled=False).history
+    trained = train(of.problem, exactly(AGREEMENT_EPOCHS), shuffled=False).history
     if any(epoch.halvings for epoch in trained.epochs):
         return math.inf  # another step: nothing to compare
-    counted = count(of, plan.batch_size, 0.0, AGREEMENT_EPOCHS, fixed=True).met
+    m = of.problem.plan.batch_size
+    counted = count(of, m, 0.0, AGREEMENT_EPOCHS, fixed=True).met
     pairs = zip(counted, trained.column("train_loss"), strict=True)
     return max(abs(a / b - 1) for a, b in pairs if b)
 

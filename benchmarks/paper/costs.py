@@ -30,11 +30,11 @@ from benchmarks.paper.iterations import (
     BATCH,
     METHODS,
     OURS,
-    Problem,
     counted,
     epoch_of,
     problem,
 )
+from benchmarks.paper.problem import Problem
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
 
 # The paper's sizes: n, d and l of its four sets, its s for n > 1e5; q is of its order.
@@ -70,9 +70,9 @@ GRIDS: dict[Size, Grid] = {
 
 def formula(method: str, p: Problem) -> float:
     """The paper's operations of one epoch, n / m iterations."""
-    n, s, q, d, l, _ = p.sizes
+    n, s, q = p.plan.n, p.plan.subsample_size, p.plan.preconditioner_rank
     added = {"SGD": 0, "original EigenPro": n * q}
-    return float(n * (n * (d + l) + added.get(method, s * q)))
+    return float(n * (n * (p.plan.d + p.n_outputs) + added.get(method, s * q)))
 
 
 def peaks(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, float]] | None:

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.paper.convergence import problem
+from benchmarks.paper.convergence import centred
 from benchmarks.paper.data import Data, Set
+from benchmarks.paper.problem import exactly, held_out, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
-from mercer.operators.tiled import HeldOutProducts, TrainingProducts
-from mercer.training.loop import Epoch, Limits, Training, Watcher
+from mercer.operators.tiled import HeldOutProducts
+from mercer.training.loop import Epoch, Training, Watcher
 
 SETS: dict[Size, tuple[str, ...]] = {
     "smoke": ("mnist",),
@@ -107,24 +108,20 @@ def _run(found: Set, kernel_name: str, noise: float, size: Size) -> Run:
     labels = found.y.copy()
     noised = rng.random(len(labels)) < noise
     labels[noised] = rng.integers(found.n_classes, size=int(noised.sum()))
-    given = problem(replace(found, y=labels), kernel_name)
-    kernel, points, y, plan = given.kernel, given.points, given.y, given.plan
-    x_test = torch.from_numpy(found.X_test[: TEST_POINTS[size]]) - given.centre
-    held_out = kernel.points(x_test)
+    data = centred(replace(found, y=labels))
+    given = data.problem(kernel_name)
+    kernel, points, y = given.kernel, given.points, given.y
+    tests = kernel.points(torch.from_numpy(found.X_test[: TEST_POINTS[size]]) - data.centre)
     test_labels = torch.from_numpy(found.y_test[: TEST_POINTS[size]].astype(np.int64))
-    products = TrainingProducts(
-        kernel, points, given.levelled.V, plan.batch_size, y.shape[1], budget=plan.kept_memory
-    )
-    tests = HeldOutProducts(kernel, held_out, points, y.shape[1], budget=plan.kept_memory)
-    looks = Looks(tests, test_labels, given.offset)
-    limits = Limits(EPOCHS[size], 0.0, EPOCHS[size], 0.0)
-    outcome = Training(products, given.levelled, plan, y, limits).run(looks)
+    looks = Looks(held_out(given, tests), test_labels, data.offset)
+    kept = given.plan.kept_memory
+    outcome = train(given, exactly(EPOCHS[size]), kept_memory=kept, watcher=looks)
     wrong = torch.stack(looks.wrong).double()  # (looks, n_test)
     errors = wrong.mean(1)
     best = int(errors.argmin())
     K = kernel.block(points, points, same=True).double()  # (n, n)
     alpha = torch.cholesky_solve(y.double(), torch.linalg.cholesky(K))  # (n, l)
-    direct = kernel.block(held_out, points).double() @ alpha + given.offset  # (n_test, l)
+    direct = kernel.block(tests, points).double() @ alpha + data.offset  # (n_test, l)
     direct_wrong = (direct.argmax(1) != test_labels).double()  # (n_test,)
     return {
         "set": found.name,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,16 @@ import numpy as np
 import torch
 
 from benchmarks.paper.data import Data
+from benchmarks.paper.problem import CPU, Iterations, Problem, exactly, planned, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
-from mercer import Gaussian, Plan
-from mercer.data.points import Points
-from mercer.method.step import PanelDescent
-from mercer.operators.tiled import TrainingProducts
-from mercer.operators.workers import small_operations
-from mercer.planning.choose import LevelledKernel, Requests, adapt
+from mercer import Gaussian
+from mercer.planning.choose import Requests
 from mercer.planning.resource import SATURATED_SHARE, Resource, measure_resource
-from mercer.training.loop import Limits, train
 
-CPU = torch.device("cpu")
 BANDWIDTH = 5.0
 SUBSAMPLE, COMPONENTS = 1_000, 100
 # Only time is of interest: a step so small that nothing changes.
 SMALL_STEP = 1e-6
-TWO_EPOCHS = Limits(2, 0.0, 3, 0.0)
 # Exponents of the time, t ~ m^p: 0 is an ideal device below its capacity, 1 a sequential one.
 NEARLY_CONSTANT = 0.3
 BETTER_THAN_SEQUENTIAL = 0.8
@@ -62,56 +56,31 @@ SIZES: dict[Size, Sizes] = {
 WHOLE_BATCHES = (16, 64, 256, 1024)
 
 
-@dataclass(frozen=True)
-class Problem:
-    points: Points
-    y: torch.Tensor  # (n, l)
-    plan: Plan
-    levelled: LevelledKernel
-
-    def products(self, m: int, rows_at_once: int | None) -> TrainingProducts:
-        V, l = self.levelled.V, self.y.shape[1]
-        return TrainingProducts(Gaussian(BANDWIDTH), self.points, V, m, l, rows_at_once=rows_at_once)
-
-
 def problem(x: torch.Tensor, y: torch.Tensor, resource: Resource) -> Problem:
     kernel = Gaussian(BANDWIDTH)
-    points = kernel.points(x)
     s = min(SUBSAMPLE, len(x) // 4)
     requests = Requests(s, min(COMPONENTS, s // 4), batch_size=1)
-    plan, levelled = adapt(kernel, points, y.shape[1], resource, requests=requests)
-    return Problem(points, y, replace(plan, step_size=SMALL_STEP), levelled)
+    return planned(kernel, kernel.points(x), y, resource, requests)
 
 
 def iteration_seconds(p: Problem, batches: Sequence[int], runs: int) -> list[float]:
     """The best time of one iteration with each batch; the batches take turns."""
-    n = len(p.points)
-    alpha = torch.full_like(p.y.T, 1e-3).T  # (n, l), every weight in use
-    stages = []
-    for m in batches:
-        products = p.products(m, rows_at_once=m)
-        last = len(products.panels) - 1  # beyond the subsample
-        stages.append((products, last, products.panels[last]))
+    stages = [Iterations(p, p.levelled, m) for m in batches]
     best = [math.inf] * len(batches)
-    with small_operations(CPU):
-        for _ in range(runs + 1):  # the first warms up
-            for i, (products, index, panel) in enumerate(stages):
-                start = time.perf_counter()
-                rows = products.rows(index, alpha, n)
-                descent = PanelDescent(panel, rows, p.levelled, alpha, 0.0)
-                for batch in panel.batches:
-                    descent.step(batch, descent.residual(batch, p.y[batch]), SMALL_STEP)
-                descent.finish()
-                # Batches are of even sizes, up to m: a panel may have a little fewer rows.
-                share = batches[i] / len(panel)
-                best[i] = min(best[i], (time.perf_counter() - start) * share)
+    for _ in range(runs + 1):  # the first warms up
+        for i, iterations in enumerate(stages):
+            last = len(iterations) - 1  # beyond the subsample
+            start = time.perf_counter()
+            iterations.run([last])
+            seconds = time.perf_counter() - start
+            # Batches are of even sizes, up to m: one may have a little fewer rows.
+            best[i] = min(best[i], seconds * batches[i] / iterations.rows(last))
     return best
 
 
 def epoch_seconds(p: Problem, m: int, runs: int) -> float:
     """The best time of a whole epoch in panels, as Mercer trains, with nothing kept."""
-    plan = replace(p.plan, batch_size=m, step_size=SMALL_STEP * m)
-    outcomes = (train(p.products(m, None), p.levelled, plan, p.y, TWO_EPOCHS) for _ in range(runs))
+    outcomes = (train(p, exactly(2), m=m, step=SMALL_STEP) for _ in range(runs))
     return min(outcome.history[1].seconds for outcome in outcomes)
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from benchmarks.paper.data import STAND_INS, Data, Set
+from benchmarks.paper.problem import planned
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import Gaussian, Laplacian
 from mercer.kernels import Kernel
 from mercer.method.spectrum import nystrom_spectrum
 from mercer.planning.choose import (
     Requests,
-    adapt,
     best_step_size,
     fresh_sample,
     level,
@@ -107,7 +107,7 @@ def calculated(data: Set, kernel: Kernel, m: int, sizes: Sizes) -> dict[str, flo
     own_beta = own * float(spectrum.sigma[q - 1]) / s
     fresh = fresh_sample(kernel, points, s).estimate(level(spectrum, q), q)
     requests = Requests(batch_size=m, subsample_size=s)
-    plan, _ = adapt(kernel, points, data.targets().shape[1], TITAN, requests=requests)
+    plan = planned(kernel, points, torch.from_numpy(data.targets()), TITAN, requests).plan
     return {
         "n": len(points),
         "s": s,

@@ -23,13 +23,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from benchmarks.paper.data import Set
-from mercer import KernelClassifier
-from mercer.engine import Data as FitData
-from mercer.engine import Problem, Settings, pose, training
-from mercer.planning.choose import Requests
+from benchmarks.paper.problem import (
+    bytes_pay,
+    held_out,
+    planned,
+    train_original,
+    train_sgd,
+    untrained,
+)
+from mercer import Gaussian, KernelClassifier
 from mercer.selection.search import FINE_POINTS
-from mercer.training.baselines import original_preconditioner, train_original, train_sgd
-from mercer.training.loop import Limits, Outcome, Training, Watcher
+from mercer.training.loop import Limits, Training, Validation, Watcher
 
 # The penalty of every SVM here: as benchmarks/engine.py, ten times the default, since images are
 # nearly free of noise.
@@ -197,30 +201,21 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
     """
     rows = np.random.default_rng(0).permutation(len(data.X))
     n_held_out = int(HELD_OUT_SHARE * len(rows))
-    held_out, rows = rows[:n_held_out], rows[n_held_out:]
-    targets = data.targets().astype(np.float64)
-    arrays = FitData(data.X, targets, rows, data.X[held_out], targets[held_out])
-    settings = Settings(
-        "gaussian", bandwidth, 0.0, False, None, Requests(), LIMITS,
-        torch.float32, torch.device("cpu"), None, None,
-    )  # fmt: skip
+    held, rows = rows[:n_held_out], rows[n_held_out:]
+    X, targets, held_out_targets = data.X[rows], data.targets()[rows], data.targets()[held]
     start = time.perf_counter()
-    problem = pose(arrays, settings)
-    run = training(problem, arrays, settings, lambda f: 0.0)
-    watcher = UntilTime(seconds)
-    outcome = _train(method, problem, run, watcher)
+    machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
+    problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
+    validation = Validation(
+        held_out(problem, machine.points(data.X[held])),
+        torch.from_numpy(held_out_targets) - machine.offset,
+        score=lambda f: 0.0,
+    )
+    watch = UntilTime(seconds)
+    train = train_sgd if method == SGD else train_original
+    outcome = train(problem, LIMITS, validation=validation, watcher=watch)
     taken = time.perf_counter() - start
-    machine = replace(problem.machine, alpha=outcome.alpha.contiguous())
-    labels = machine.predict(data.X_test).argmax(1).numpy()
-    note = f"stopped when its {seconds:g} s were over" if watcher.passed else ""
+    trained = replace(machine, alpha=outcome.alpha.contiguous())
+    labels = trained.predict(data.X_test).argmax(1).numpy()
+    note = f"stopped when its {seconds:g} s were over" if watch.passed else ""
     return Measured(method, taken, error_of(labels, data.y_test), note)
-
-
-def _train(method: str, problem: Problem, run: Training, watcher: Watcher) -> Outcome:
-    plan, products, y = problem.plan, run.products, problem.y
-    if method == SGD:
-        return train_sgd(products, plan, y, LIMITS, validation=run.validation, watcher=watcher)
-    q, s = plan.preconditioner_rank, plan.subsample_size
-    sigma = s * torch.tensor(plan.eigenvalues[:q])
-    preconditioner = original_preconditioner(products, problem.levelled, sigma)
-    return train_original(products, preconditioner, plan, y, LIMITS, run.validation, watcher)
