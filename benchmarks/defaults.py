@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 import platform
-import time
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +32,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
+# Run as a script, Python looks for modules in this folder, and not in the one above it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier, KernelRegressor
 
 Array = NDArray[Any]
@@ -124,9 +128,9 @@ def measure(make: Callable[[], Any], parts: list[Split], regression: bool) -> di
         model = make()
         if regression and not isinstance(model, KernelRegressor):
             model = Scaled(model, regression)
-        start = time.perf_counter()
-        model.fit(X, y)
-        times.append(time.perf_counter() - start)
+        with Stopwatch() as watch:
+            model.fit(X, y)
+        times.append(watch.seconds)
         errors.append(1 - model.score(X_test, y_test))
     return {"error": float(np.mean(errors)), "seconds": float(np.mean(times))}
 

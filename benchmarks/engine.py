@@ -18,7 +18,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from benchmarks.paper.problem import (
     train_sgd,
     untrained,
 )
+from benchmarks.stopwatch import Stopwatch, fastest
 from mercer import Callback, Gaussian, KernelClassifier, KernelRegressor, Laplacian
 from mercer.kernels import Kernel
 from mercer.planning.resource import measure_resource
@@ -48,33 +48,22 @@ from mercer.training.events.callbacks import Run
 RUNS = 3
 
 
-def best(action: Callable[[], object], runs: int = 5) -> float:
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def full_product_seconds(n: int, d: int) -> float:
     """2 n² d operations at the rate of a product large enough to run at its best."""
     a, b = torch.randn(2048, d), torch.randn(8192, d)
     out = torch.empty(2048, 8192)
-    return best(lambda: torch.mm(a, b.T, out=out)) * (n / 2048) * (n / 8192)
+    return fastest(lambda: torch.mm(a, b.T, out=out), 5) * (n / 2048) * (n / 8192)
 
 
 def exponential_seconds(count: float) -> float:
     tile = -torch.rand(512, 512)
     out = torch.empty_like(tile)
-    return best(lambda: torch.exp(tile, out=out), 50) * count / tile.numel()
+    return fastest(lambda: torch.exp(tile, out=out), 50) * count / tile.numel()
 
 
 def fresh_memory_seconds(size: float) -> float:
     """Writing once to so many bytes of newly allocated memory, at the rate of one GiB."""
-    start = time.perf_counter()
-    torch.empty(1 << 28).fill_(1.0)
-    return (time.perf_counter() - start) * size / (1 << 30)
+    return fastest(lambda: torch.empty(1 << 28).fill_(1.0), 1) * size / (1 << 30)
 
 
 def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
@@ -171,7 +160,7 @@ def part_setup(folder: Path) -> list[dict[str, Any]]:
             rehearsed(planned(p.kernel, p.points, p.y, resource), resource)
 
     name = "calibration, spectrum, fresh estimates and rehearsal ÷ first epoch, n = 60,000"
-    return [row(name, best(set_up, 3) / first, 0.10)]
+    return [row(name, fastest(set_up, 3) / first, 0.10)]
 
 
 def part_prediction(folder: Path) -> list[dict[str, Any]]:
@@ -260,9 +249,9 @@ class Until(Callback):
         self.found, self.looking = 1.0, 0.0
 
     def on_epoch_end(self, run: Run) -> str | None:
-        start = time.perf_counter()
-        self.found = 1 - run.model.score(self.X, self.y)
-        self.looking += time.perf_counter() - start
+        with Stopwatch() as watch:
+            self.found = 1 - run.model.score(self.X, self.y)
+        self.looking += watch.seconds
         return "low enough" if self.found <= self.error else None
 
 
@@ -270,7 +259,7 @@ def seconds_until(error: float, X: Any, y: Any, X_test: Any, y_test: Any) -> tup
     """Wall time of `fit` until the test error is reached, and the error."""
     until = Until(X_test, y_test, error)
     model = KernelClassifier("gaussian", bandwidth=5.0, ridge=0.0, random_state=0, callbacks=[until])
-    seconds = best(lambda: model.fit(X, y), 1) - until.looking
+    seconds = fastest(lambda: model.fit(X, y), 1) - until.looking
     return seconds, until.found
 
 
@@ -278,7 +267,7 @@ def part_svc(folder: Path) -> list[dict[str, Any]]:
     X, y, X_test, y_test = load_mnist(folder)
     X, y = X[:20_000], y[:20_000]
     svc = SVC(C=10, gamma=1 / (2 * 5.0**2))
-    svc_seconds = best(lambda: svc.fit(X, y), 1)
+    svc_seconds = fastest(lambda: svc.fit(X, y), 1)
     svc_error = float(1 - svc.score(X_test, y_test))
     seconds, error = seconds_until(svc_error, X, y, X_test, y_test)
     print(f"  SVC: {svc_seconds:.1f} s, error {svc_error:.2%}; Mercer: {seconds:.1f} s, {error:.2%}")
@@ -294,7 +283,7 @@ def part_intelex(folder: Path) -> list[dict[str, Any]]:
         return []
     X, y, X_test, y_test = load_mnist(folder)
     svc = FastSVC(C=10, gamma=1 / (2 * 5.0**2))
-    svc_seconds = best(lambda: svc.fit(X, y), 1)
+    svc_seconds = fastest(lambda: svc.fit(X, y), 1)
     svc_error = float(1 - svc.score(X_test, y_test))
     seconds, error = seconds_until(0.0140, X, y, X_test, y_test)
     print(f"  intelex: {svc_seconds:.1f} s, error {svc_error:.2%}; Mercer: {seconds:.1f} s, {error:.2%}")

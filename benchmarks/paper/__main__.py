@@ -16,7 +16,6 @@ import importlib
 import os
 import platform
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ import torch
 from benchmarks.paper.data import Data
 from benchmarks.paper.pages import write_pages
 from benchmarks.paper.results import Result, Size
+from benchmarks.stopwatch import Stopwatch
 
 # In the order of the page.
 PARTS = (
@@ -68,11 +68,11 @@ def machine() -> str:
 
 def run_part(name: str, data: Data, size: Size) -> Result:
     """The part's result with what the runner knows."""
-    start = time.perf_counter()
-    result = part(name).run(data, size)
+    with Stopwatch() as watch:
+        result = part(name).run(data, size)
     return replace(
         result,
-        seconds=round(time.perf_counter() - start, 1),
+        seconds=round(watch.seconds, 1),
         size=size,
         machine=machine(),
         command=f"python -m benchmarks.paper {name} --{size}",

@@ -24,7 +24,6 @@ batches.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +42,7 @@ from benchmarks.paper.problem import (
     planned,
     train,
 )
+from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian, Laplacian
 from mercer.kernels import Kernel
 from mercer.method.step import Preconditioner, safe_weights
@@ -246,9 +246,9 @@ class Timer:
         n = len(self.iterations)
         # Spread over the points, since those of the subsample take a little less.
         spread = np.linspace(0, n - 1, min(n, TIMED_ITERATIONS)).astype(int)
-        start = time.perf_counter()
-        done = self.iterations.run(spread.tolist(), seconds=TIMED_SECONDS)
-        self.best = min(self.best, (time.perf_counter() - start) / done)
+        with Stopwatch() as watch:
+            done = self.iterations.run(spread.tolist(), seconds=TIMED_SECONDS)
+        self.best = min(self.best, watch.seconds / done)
 
     def train(self, level: float, most_epochs: int) -> dict[str, float] | None:
         """Iterate in earnest, batches in one fixed order, for as many epochs as counting says it takes.
@@ -261,16 +261,15 @@ class Timer:
             return None
         epochs = math.ceil(counted)
         iterations.alpha.zero_()
-        start = time.perf_counter()
-        for _ in range(epochs):
-            iterations.run(range(len(iterations)), of.gamma(self.m))
-        seconds = time.perf_counter() - start
+        with Stopwatch() as watch:
+            for _ in range(epochs):
+                iterations.run(range(len(iterations)), of.gamma(self.m))
         given = of.problem
         f = kernel_times(given.kernel, given.points, given.points, iterations.alpha)  # (n, l)
         return {
             "m": self.m,
             "epochs": epochs,
-            "seconds": seconds,
+            "seconds": watch.seconds,
             "counted_seconds": epochs * len(iterations) * self.best,
             "error": float((f - given.y).square().mean()),
         }

@@ -12,7 +12,6 @@ together (panels); its epochs are timed whole.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 from benchmarks.paper.data import Data
 from benchmarks.paper.problem import CPU, Iterations, Problem, exactly, planned, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian
 from mercer.planning.choose import Requests
 from mercer.planning.resource import SATURATED_SHARE, Resource, measure_resource
@@ -70,11 +70,10 @@ def iteration_seconds(p: Problem, batches: Sequence[int], runs: int) -> list[flo
     for _ in range(runs + 1):  # the first warms up
         for i, iterations in enumerate(stages):
             last = len(iterations) - 1  # beyond the subsample
-            start = time.perf_counter()
-            iterations.run([last])
-            seconds = time.perf_counter() - start
+            with Stopwatch() as watch:
+                iterations.run([last])
             # Batches are of even sizes, up to m: one may have a little fewer rows.
-            best[i] = min(best[i], seconds * batches[i] / iterations.rows(last))
+            best[i] = min(best[i], watch.seconds * batches[i] / iterations.rows(last))
     return best
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +30,7 @@ from benchmarks.paper.problem import (
     train_sgd,
     untrained,
 )
+from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian, KernelClassifier
 from mercer.selection.search import FINE_POINTS
 from mercer.training.loop import Limits, Training, Validation, Watcher
@@ -145,10 +145,9 @@ def boosting_peers() -> dict[str, Maker]:
 def fitted(method: str, make: Maker, data: Set) -> Measured:
     """Seconds of `fit` and the error on the test rows."""
     model = make()
-    start = time.perf_counter()
-    model.fit(data.X, data.y)
-    seconds = time.perf_counter() - start
-    return Measured(method, seconds, error_of(model.predict(data.X_test), data.y_test))
+    with Stopwatch() as watch:
+        model.fit(data.X, data.y)
+    return Measured(method, watch.seconds, error_of(model.predict(data.X_test), data.y_test))
 
 
 def error_of(labels: Any, y: NDArray[Any]) -> float:
@@ -186,11 +185,11 @@ class UntilTime(Watcher):
     """Ends training when its time is over."""
 
     def __init__(self, seconds: float) -> None:
-        self.end = time.perf_counter() + seconds
+        self.seconds, self.watch = seconds, Stopwatch()
         self.passed = False
 
     def on_panel(self, training: Training) -> str | None:
-        self.passed = self.passed or time.perf_counter() > self.end
+        self.passed = self.passed or self.watch.seconds > self.seconds
         return "its time is over" if self.passed else None
 
 
@@ -203,19 +202,18 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
     n_held_out = int(HELD_OUT_SHARE * len(rows))
     held, rows = rows[:n_held_out], rows[n_held_out:]
     X, targets, held_out_targets = data.X[rows], data.targets()[rows], data.targets()[held]
-    start = time.perf_counter()
-    machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
-    problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
-    validation = Validation(
-        held_out(problem, machine.points(data.X[held])),
-        torch.from_numpy(held_out_targets) - machine.offset,
-        score=lambda f: 0.0,
-    )
-    watch = UntilTime(seconds)
     train = train_sgd if method == SGD else train_original
-    outcome = train(problem, LIMITS, validation=validation, watcher=watch)
-    taken = time.perf_counter() - start
+    with Stopwatch() as watch:
+        machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
+        problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
+        validation = Validation(
+            held_out(problem, machine.points(data.X[held])),
+            torch.from_numpy(held_out_targets) - machine.offset,
+            score=lambda f: 0.0,
+        )
+        limit = UntilTime(seconds)
+        outcome = train(problem, LIMITS, validation=validation, watcher=limit)
     trained = replace(machine, alpha=outcome.alpha.contiguous())
     labels = trained.predict(data.X_test).argmax(1).numpy()
-    note = f"stopped when its {seconds:g} s were over" if watch.passed else ""
-    return Measured(method, taken, error_of(labels, data.y_test), note)
+    note = f"stopped when its {seconds:g} s were over" if limit.passed else ""
+    return Measured(method, watch.seconds, error_of(labels, data.y_test), note)

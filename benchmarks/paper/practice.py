@@ -7,7 +7,6 @@ two decades of bandwidth.  PCA: error and time from the full dimension down.
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from benchmarks.paper.peers import (
     with_test_rows,
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
+from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier
 
 KERNELS = ("laplacian", "gaussian")
@@ -142,12 +142,11 @@ def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[Projected]:
     best: list[Projected] = []
     for turn in range(ROUNDS):
         for i, components in enumerate(wanted):
-            start = time.perf_counter()
-            model = fit(data, "laplacian", bandwidth=bandwidth, n_pca_components=components)
-            seconds = time.perf_counter() - start
+            with Stopwatch() as watch:
+                model = fit(data, "laplacian", bandwidth=bandwidth, n_pca_components=components)
             if turn == 0:
-                best.append(Projected(model.plan_.d, seconds, test_error(model, data)))
-            best[i] = replace(best[i], seconds=min(seconds, best[i].seconds))
+                best.append(Projected(model.plan_.d, watch.seconds, test_error(model, data)))
+            best[i] = replace(best[i], seconds=min(watch.seconds, best[i].seconds))
     return best
 
 

@@ -7,7 +7,6 @@ engine's interface is one edit here.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.stopwatch import Stopwatch
 from mercer.data.inputs import fit_preparation
 from mercer.data.points import Points
 from mercer.kernels import Kernel, in_units
@@ -63,11 +63,11 @@ def planned(
 ) -> Problem:
     """The problem with the plan for `resource`, by default this machine as measured."""
     resource = resource or measure_resource(CPU)
-    start = time.perf_counter()
-    plan, levelled = adapt(
-        kernel, points, y.shape[1], resource, requests=requests, n_held_out=n_held_out
-    )
-    return Problem(kernel, points, y, plan, levelled, time.perf_counter() - start)
+    with Stopwatch() as watch:
+        plan, levelled = adapt(
+            kernel, points, y.shape[1], resource, requests=requests, n_held_out=n_held_out
+        )
+    return Problem(kernel, points, y, plan, levelled, watch.seconds)
 
 
 def rehearsed(problem: Problem, resource: Resource) -> Problem:
@@ -197,7 +197,7 @@ class Iterations:
 
         The step is gamma = 2 eta / m.  With 0 the weights stay as they are.
         """
-        p, done, end = self.problem, 0, time.perf_counter() + seconds
+        p, done, watch = self.problem, 0, Stopwatch()
         with small_operations(CPU):
             for index in indices:
                 panel = self.products.panels[index]
@@ -208,6 +208,6 @@ class Iterations:
                     descent.step(batch, g.mul_(self.W[batch]), gamma)
                 descent.finish()
                 done += 1
-                if time.perf_counter() > end:
+                if watch.seconds > seconds:
                     break
         return done
