@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from benchmarks.paper.axes import colour, name_of, panels, write_figure
 from benchmarks.paper.convergence import (
     MERCER,
     SGD,
@@ -236,13 +237,9 @@ def _round(value: float | None) -> float | None:
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", sharey=True, sharex=True)
+    figure, axes = panels(2, size=(10, 4.6), sharey=True, sharex=True)
     cases = result.curves["cases"]
     sets = list(dict.fromkeys(case["set"] for case in cases))
-    # Okabe and Ito's palette, chosen for colour-blind readers.
-    palette = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
     for ax, what, title in zip(
         axes, ("iterations", "seconds"), ("in iterations", "in time on this device"), strict=True
     ):
@@ -250,10 +247,10 @@ def plot(result: Result, folder: Path) -> list[Path]:
             value = _measured(case, what)
             if value is None or (what == "seconds" and case["device"] != "this device"):
                 continue
-            colour = palette[sets.index(case["set"]) % len(palette)]
-            filled = colour if case["device"] == "this device" else "none"
+            edge = colour(sets.index(case["set"]))
+            filled = edge if case["device"] == "this device" else "none"
             marker = "o" if case["kernel"] == "gaussian" else "s"
-            ax.plot(case["predicted"], value, marker, mfc=filled, mec=colour, ms=8)
+            ax.plot(case["predicted"], value, marker, mfc=filled, mec=edge, ms=8)
         ends = [1.0, 1_000.0]
         ax.plot(ends, ends, color="0.3", linewidth=1)
         ax.fill_between(
@@ -261,18 +258,13 @@ def plot(result: Result, folder: Path) -> list[Path]:
         )
         ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="Predicted acceleration")
         ax.set_title(f"Measured {title}", fontsize=10)
-        ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("Measured acceleration")
     for i, name in enumerate(sets):
-        axes[0].plot([], [], "o", color=palette[i % len(palette)], label=name)
+        axes[0].plot([], [], "o", color=colour(i), label=name_of(name))
     for marker, filled, label in (
         ("o", "0.4", "Gaussian"),
         ("s", "0.4", "Laplacian"),
         ("o", "none", "larger device's batch"),
     ):
         axes[0].plot([], [], marker, mfc=filled, mec="0.4", label=label)
-    axes[0].legend(fontsize=8, loc="upper left")
-    path = folder / "acceleration.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return [path]
+    return [write_figure(figure, folder / "acceleration.png")]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.paper.axes import METHOD_STYLES, panels, write_figure
 from benchmarks.paper.convergence import (
     MERCER,
     METHODS,
@@ -22,7 +23,6 @@ from benchmarks.paper.convergence import (
     Timer,
     agreement,
     centred,
-    colours,
     count,
     method,
     time_iterations,
@@ -357,18 +357,17 @@ def _round(value: float | None) -> float | None:
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    import matplotlib.pyplot as plt
-
     paths = []
     for one in result.curves["sets"]:
-        figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+        figure, axes = panels(2, size=(10, 4.6))
         for ax, what, label in zip(
             axes,
             ("seconds", "iterations"),
             ("Seconds to converge, this device", "Iterations to converge"),
             strict=True,
         ):
-            for name, (colour, marker) in colours().items():
+            for name in METHODS:
+                colour, marker = METHOD_STYLES[name]
                 m, values = _curve(one, name, what)
                 ax.plot(m, values, color=colour, marker=marker, ms=4, label=name)
                 ax.axvline(one["critical"][name], color=colour, linestyle="--", linewidth=1)
@@ -378,16 +377,11 @@ def plot(result: Result, folder: Path) -> list[Path]:
                 ax.plot(ideal, values[0] * m[0] / ideal, ":", color="0.3", label="linear scaling")
             ax.axvline(one["m_C"], color="0.3", linestyle="-.", linewidth=1)
             ax.set(xscale="log", yscale="log", xlabel="Batch size $m$", ylabel=label)
-            ax.spines[["top", "right"]].set_visible(False)
             _mark(ax, one)
-        axes[1].legend(fontsize=8)
-        figure.suptitle(
-            f"{one['note']}, {one['kernel']}, n = {one['n']:,}, to a train error of {one['level']:g}",
-            fontsize=10,
-        )
-        paths.append(folder / f"batch_size_{one['name']}.png")
-        figure.savefig(paths[-1], dpi=150)
-        plt.close(figure)
+        title = f"{one['note']}, {one['kernel'].capitalize()}, n = {one['n']:,}"
+        figure.suptitle(f"{title}, to a training error of {one['level']:g}", fontsize=10)
+        path = folder / f"batch_size_{one['name']}.png"
+        paths.append(write_figure(figure, path, legend_columns=4))
     return paths
 
 

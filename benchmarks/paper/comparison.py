@@ -15,7 +15,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import plain_log
+from benchmarks.paper.axes import colour, panels, plain_log, write_figure
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     ORIGINAL,
@@ -261,34 +261,22 @@ def _imagenet_claim(row: EpochRow) -> Claim:
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Error against seconds, one panel a set."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    with matplotlib.style.context("tableau-colorblind10"):
-        figure = Figure(figsize=(5.2 * len(result.curves), 4.4), layout="constrained")
-        axes = figure.subplots(1, len(result.curves), squeeze=False)[0]
-        # One colour a method in all panels: not every method runs on every set.
-        methods = list(dict.fromkeys(p[0] for points in result.curves.values() for p in points))
-        handles: dict[str, Any] = {}
-        for axis, (title, points) in zip(axes, result.curves.items(), strict=True):
-            for method, seconds, error in points:
-                ours = method in (MERCER, MERCER_SAME)
-                marker = "*" if ours else "s" if method in (SGD, ORIGINAL) else "o"
-                size, colour = 14 if ours else 8, f"C{methods.index(method)}"
-                (handles[method],) = axis.plot(
-                    seconds, 100 * error, marker, markersize=size, color=colour
-                )
-            axis.set(xscale="log", xlabel="seconds of training", ylabel="test error, %")
-            plain_log(axis.xaxis)
-            axis.set_title(title.replace(" rows, ", " rows,\n"), fontsize=9)
-            axis.grid(alpha=0.3, which="both")
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=2 * len(axes),
-            fontsize=8,
-        )
-        path = folder / "comparison.png"
-        figure.savefig(path, dpi=150)
-    return [path]
+    figure, axes = panels(len(result.curves), size=(5.2 * len(result.curves), 4.4))
+    # One colour a method in all panels: not every method runs on every set.
+    methods = list(dict.fromkeys(p[0] for points in result.curves.values() for p in points))
+    for axis, (title, points) in zip(axes, result.curves.items(), strict=True):
+        for method, seconds, error in points:
+            ours = method in (MERCER, MERCER_SAME)
+            marker = "*" if ours else "s" if method in (SGD, ORIGINAL) else "o"
+            axis.plot(
+                seconds,
+                100 * error,
+                marker,
+                markersize=14 if ours else 8,
+                color=colour(methods.index(method)),
+                label=method,
+            )
+        axis.set(xscale="log", xlabel="Seconds of training", ylabel="Test error, %")
+        plain_log(axis.xaxis)
+        axis.set_title(title.replace(" rows, ", " rows,\n"), fontsize=9)
+    return [write_figure(figure, folder / "comparison.png", legend_columns=2 * len(axes))]

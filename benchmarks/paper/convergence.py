@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -293,8 +292,3 @@ def agreement(of: Method) -> float:
     counted = count(of, m, 0.0, AGREEMENT_EPOCHS, fixed=True).met
     pairs = zip(counted, trained.column("train_loss"), strict=True)
     return max(abs(a / b - 1) for a, b in pairs if b)
-
-
-def colours() -> dict[str, Any]:
-    """From Okabe and Ito's palette, chosen for colour-blind readers: (colour, marker) of each method."""
-    return {SGD: ("#E69F00", "s"), ORIGINAL: ("#009E73", "^"), MERCER: ("#0072B2", "o")}

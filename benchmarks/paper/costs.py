@@ -24,6 +24,7 @@ from typing import Any, cast
 
 import torch
 
+from benchmarks.paper.axes import METHOD_STYLES, panels, plain_log, write_figure
 from benchmarks.paper.data import STAND_INS, Data
 from benchmarks.paper.iterations import (
     BANDWIDTH,
@@ -303,21 +304,19 @@ def _memory_tables(
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """As n grows: what both EigenPros add to SGD by count, and the seconds of an epoch of each."""
-    import matplotlib.pyplot as plt
-
-    from mercer.displays import BLUE, GREY, VERMILION
-
     rows = result.curves["growing"]
     n = [row["n"] for row in rows]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 4.4), layout="constrained")
-    for name, colour in zip(METHODS[1:], (BLUE, VERMILION), strict=True):
+    figure, (left, right) = panels(2, size=(10.4, 4.4))
+    for name in METHODS[1:]:
+        colour, marker = METHOD_STYLES[name]
         counted = [100 * overhead(row, name, "operations") for row in rows]
         formulas = [100 * overhead(row, name, "formula") for row in rows]
-        left.plot(n, counted, color=colour, marker="o", label=f"{name}, counted here")
+        left.plot(n, counted, color=colour, marker=marker, label=f"{name}, counted here")
         left.plot(n, formulas, color=colour, linestyle="--", label=f"{name}, paper's formula")
     left.set(title="Operations added to SGD", ylabel="Share of SGD's operations, %")
-    styles = (("black", "o", "-"), (BLUE, "s", "-"), (VERMILION, "^", "-"), (GREY, "d", "--"))
-    for name, (colour, marker, line) in zip((*METHODS, OURS), styles, strict=True):
+    for name in (*METHODS, OURS):
+        colour, marker = METHOD_STYLES[name]
+        line = "--" if name == OURS else "-"
         seconds = [row["seconds"][name] for row in rows]
         right.plot(n, seconds, color=colour, marker=marker, ms=4, linestyle=line, label=name)
     right.set(title="One epoch", ylabel="Seconds")
@@ -325,9 +324,5 @@ def plot(result: Result, folder: Path) -> list[Path]:
         ax.set(xlabel="Training points $n$", xscale="log", yscale="log")
         ax.set_xticks(n, [f"{value:,}" for value in n])
         ax.xaxis.minorticks_off()
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(fontsize="small")
-    path = folder / "costs.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return [path]
+        plain_log(ax.yaxis)
+    return [write_figure(figure, folder / "costs.png")]

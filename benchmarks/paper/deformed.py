@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.paper.axes import BLUE, panels, write_figure
 from benchmarks.paper.data import Data
 from benchmarks.paper.digits import deformed
 from benchmarks.paper.peers import BANDWIDTHS, error_of, standard_error
@@ -90,25 +91,17 @@ def _claim(scale: Scale, rows: list[tuple[int, float, int, float]]) -> Claim:
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Error against rows, and the paper's point."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    with matplotlib.style.context("tableau-colorblind10"):
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-        axis = figure.subplots()
-        rows, errors = result.curves["rows"], [100 * e for e in result.curves["errors"]]
-        axis.plot(rows, errors, "o-", label=f"Mercer, {rows[0]:,} real digits and deformed ones")
-        axis.plot(PUBLISHED_ROWS, 100 * PUBLISHED_ERROR, "k*", ms=12, label="the paper, 0.72 %")
-        for n, error in zip(rows, errors, strict=True):
-            axis.annotate(f"{error:.2f} %", (n, error), (0, 8), textcoords="offset points", ha="center")
-        axis.set(xscale="log", xlabel="training rows", ylabel="test error, %")
-        ticks = sorted({*rows, PUBLISHED_ROWS})
-        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
-        axis.minorticks_off()
-        axis.margins(x=0.12)
-        axis.set_ylim(0, 1.2 * max(errors))
-        axis.grid(alpha=0.3, which="both")
-        axis.legend(loc="lower left")
-        path = folder / "deformed.png"
-        figure.savefig(path, dpi=150)
-    return [path]
+    figure, (axis,) = panels(1, size=(6.4, 4.4))
+    rows, errors = result.curves["rows"], [100 * e for e in result.curves["errors"]]
+    label = f"Mercer, {rows[0]:,} real digits and deformed ones"
+    axis.plot(rows, errors, "o-", color=BLUE, label=label)
+    axis.plot(PUBLISHED_ROWS, 100 * PUBLISHED_ERROR, "k*", ms=12, label="the paper, 0.72 %")
+    for n, error in zip(rows, errors, strict=True):
+        axis.annotate(f"{error:.2f} %", (n, error), (0, 8), textcoords="offset points", ha="center")
+    axis.set(xscale="log", xlabel="Training rows", ylabel="Test error, %")
+    ticks = sorted({*rows, PUBLISHED_ROWS})
+    axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axis.minorticks_off()
+    axis.margins(x=0.12)
+    axis.set_ylim(0, 1.2 * max(errors))
+    return [write_figure(figure, folder / "deformed.png")]

@@ -17,7 +17,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import name_of, plain_log
+from benchmarks.paper.axes import BLUE, ORANGE, name_of, panels, plain_log, write_figure
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     INTELEX,
@@ -289,29 +289,22 @@ def _seconds(
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Seconds of each method, one panel a set."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    with matplotlib.style.context("tableau-colorblind10"):
-        figure = Figure(figsize=(9.0, 1.0 + 1.5 * len(result.curves)), layout="constrained")
-        axes = figure.subplots(len(result.curves), 1, squeeze=False, sharex=True)[:, 0]
-        for axis, (label, rows) in zip(axes, result.curves.items(), strict=True):
-            names, seconds, reached = (list(column) for column in zip(*rows, strict=True))
-            colours = ["C1" if name.startswith("Mercer") else "C0" for name in names]
-            bars = axis.barh(names, seconds, color=colours)
-            for bar, done in zip(bars, reached, strict=True):
-                if not done:
-                    bar.set_hatch("//")
-                    bar.set_alpha(0.5)
-            axis.bar_label(bars, [f"{s:.3g} s" for s in seconds], padding=3, fontsize=8)
-            axis.set(xscale="log", title=label)
-            plain_log(axis.xaxis)
-            axis.margins(x=0.15)
-            axis.invert_yaxis()
-            axis.tick_params(labelsize=8)
-            axis.title.set_fontsize(9)
-            axis.grid(axis="x", alpha=0.3)
-        axes[-1].set_xlabel("seconds of training (hatched: the SVM's accuracy was not reached)")
-        path = folder / "interactive.png"
-        figure.savefig(path, dpi=150)
-    return [path]
+    count = len(result.curves)
+    figure, axes = panels(1, count, size=(9.0, 1.0 + 1.5 * count), sharex=True)
+    for axis, (label, rows) in zip(axes, result.curves.items(), strict=True):
+        names, seconds, reached = (list(column) for column in zip(*rows, strict=True))
+        colours = [BLUE if name.startswith("Mercer") else ORANGE for name in names]
+        bars = axis.barh(names, seconds, color=colours)
+        for bar, done in zip(bars, reached, strict=True):
+            if not done:
+                bar.set_hatch("//")
+                bar.set_alpha(0.5)
+        axis.bar_label(bars, [f"{s:.3g} s" for s in seconds], padding=3, fontsize=8)
+        axis.set(xscale="log", title=label)
+        plain_log(axis.xaxis)
+        axis.margins(x=0.15)
+        axis.invert_yaxis()
+        axis.tick_params(labelsize=8)
+        axis.title.set_fontsize(9)
+    axes[-1].set_xlabel("Seconds of training (hatched: the SVM's accuracy was not reached)")
+    return [write_figure(figure, folder / "interactive.png")]

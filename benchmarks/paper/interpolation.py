@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.paper.axes import colour, panels, write_figure
 from benchmarks.paper.convergence import centred
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.problem import exactly, held_out, train
@@ -244,36 +245,27 @@ def _table(runs: list[Run]) -> Table:
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    import matplotlib.pyplot as plt
-
     runs = result.curves["runs"]
     sets = list(dict.fromkeys(one["set"] for one in runs))
     notes = {one["set"]: one["note"] for one in runs}
     noises = sorted({one["noise"] for one in runs})
-    # Okabe and Ito's palette, chosen for colour-blind readers.
-    palette = ("#0072B2", "#009E73", "#E69F00", "#D55E00")
     paths = []
     for name in sets:
-        figure, axes = plt.subplots(
-            1, len(KERNELS), figsize=(10, 4.6), layout="constrained", sharey=True
-        )
+        figure, axes = panels(len(KERNELS), size=(10, 4.6), sharey=True)
         for ax, kernel in zip(axes, KERNELS, strict=True):
             for one in runs:
                 if (one["set"], one["kernel"]) != (name, kernel):
                     continue
-                colour = palette[noises.index(one["noise"]) % len(palette)]
+                shade = colour(noises.index(one["noise"]))
                 percent = [100 * error for error in one["errors"]]
-                label = f"{one['noise']:.0%} of labels random" if kernel == KERNELS[0] else None
-                ax.plot(one["epochs"], percent, color=colour, marker=".", ms=4, label=label)
-                ax.plot(one["best_epoch"], 100 * one["best"], "o", mfc="none", mec="black", ms=9)
-                ax.axhline(100 * one["interpolant"], color=colour, linestyle=":", linewidth=1)
-            ax.set(xscale="log", xlabel="Epochs", title=f"{notes[name]}, {kernel}")
-            ax.spines[["top", "right"]].set_visible(False)
+                label = f"{one['noise']:.0%} of labels random"
+                ax.plot(one["epochs"], percent, color=shade, marker=".", ms=4, label=label)
+                ring = {"mfc": "none", "mec": "black", "ms": 9, "label": "lowest test error"}
+                ax.plot(one["best_epoch"], 100 * one["best"], "o", **ring)
+                ax.axhline(100 * one["interpolant"], color=shade, linestyle=":", linewidth=1)
+            ax.set(xscale="log", xlabel="Epochs", title=f"{notes[name]}, {kernel.capitalize()}")
         axes[0].set_ylabel("Test error, %")
-        axes[0].plot([], [], "o", mfc="none", mec="black", ms=9, label="lowest test error")
         axes[0].plot([], [], ":", color="0.3", label="interpolant, by direct solution")
-        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
-        paths.append(folder / f"interpolation_{name}.png")
-        figure.savefig(paths[-1], dpi=150)
-        plt.close(figure)
+        path = folder / f"interpolation_{name}.png"
+        paths.append(write_figure(figure, path, legend_columns=3))
     return paths

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.paper.axes import BLUE, GREY, PALETTE, VERMILION, panels, write_figure
 from benchmarks.paper.data import Data
 from benchmarks.paper.problem import CPU, Iterations, Problem, exactly, planned, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
@@ -252,13 +253,9 @@ def _knee_table(curves: list[dict[str, Any]]) -> Table:
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Time per iteration beside the ideal device, and time per epoch for every n; both log–log."""
-    import matplotlib.pyplot as plt
-
-    from mercer.displays import BLUE, GREY, VERMILION
-
     curves = result.curves["sizes"]
     largest = curves[-1]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 4.4), layout="constrained")
+    figure, (left, right) = panels(2, size=(10.4, 4.4))
     m, t = np.array(largest["batches"]), np.array(largest["seconds"])
     least, per_row = t.min(), (t / m).min()
     ideal_m = np.sort(np.append(m, least / per_row))
@@ -268,8 +265,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
                  label=f"$m_C$ = {largest['m_C']:,.0f} from the measured $C_G$")  # fmt: skip
     left.axvline(largest["knee"], color=GREY, linestyle=":", label=f"full rate from {largest['knee']:,}")
     left.set(title=f"One iteration, $n$ = {largest['n']:,}", ylabel="Seconds per iteration")
-    colours = (BLUE, VERMILION, "#009E73", "#CC79A7")  # Okabe and Ito
-    for c, colour in zip(curves, colours, strict=False):
+    for c, colour in zip(curves, PALETTE, strict=False):
         m, t = np.array(c["batches"]), np.array(c["seconds"])
         right.plot(m, c["n"] / m * t, color=colour, marker=".", label=f"$n$ = {c['n']:,}")
         right.plot(c["panelled_batches"], c["panelled_seconds"], color=colour, marker="s", ms=4, ls="--")
@@ -279,9 +275,4 @@ def plot(result: Result, folder: Path) -> list[Path]:
     right.set(title="One epoch", ylabel="Seconds per epoch")
     for ax in (left, right):
         ax.set(xlabel="Batch size $m$", xscale="log", yscale="log")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(fontsize="small")
-    path = folder / "iteration_time.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return [path]
+    return [write_figure(figure, folder / "iteration_time.png")]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.paper.axes import BLUE, GREY, VERMILION, panels, plain_log, write_figure
 from benchmarks.paper.data import STAND_INS, Data, Set
 from benchmarks.paper.problem import planned
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
@@ -306,13 +307,9 @@ def _search_table(found: dict[str, dict[str, Any]]) -> Table:
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Leave-one-out error against bandwidth, both kernels, a panel a set."""
-    import matplotlib.pyplot as plt
-
-    from mercer.displays import BLUE, GREY, VERMILION
-
     found = result.curves["search"]
-    figure, axes = plt.subplots(2, 2, figsize=(8.4, 6.0), layout="constrained")
-    for ax, (name, v) in zip(axes.flat, found.items(), strict=True):
+    figure, axes = panels(2, 2, size=(8.4, 6.0))
+    for ax, (name, v) in zip(axes, found.items(), strict=True):
         for kernel, colour in (("gaussian", BLUE), ("laplacian", VERMILION)):
             losses = [math.nan if loss is None else loss for loss in v["losses"][kernel]]
             ax.plot(v["widths"], losses, color=colour, marker=".", label=kernel.capitalize())
@@ -323,9 +320,5 @@ def plot(result: Result, folder: Path) -> list[Path]:
         ax.axvline(v["median"], color=GREY, linestyle=":", linewidth=1, label="median distance")
         ax.set(title=v["note"], xlabel="Bandwidth", ylabel="Leave-one-out error ÷ variance")
         ax.set(xscale="log", yscale="log")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(fontsize="x-small")
-    path = folder / "parameters.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return [path]
+        plain_log(ax.yaxis)
+    return [write_figure(figure, folder / "parameters.png")]

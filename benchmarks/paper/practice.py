@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import name_of
+from benchmarks.paper.axes import (
+    BLUE,
+    VERMILION,
+    colour,
+    name_of,
+    panels,
+    plain_log,
+    write_figure,
+)
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     chosen_bandwidth,
@@ -337,47 +345,41 @@ def _pca_claim(reduced: dict[str, list[Projected]], n_test: int) -> Claim:
 
 def plot(result: Result, folder: Path) -> list[Path]:
     """Error against bandwidth, and error and time against dimension."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    sweeps, reduced = result.curves["sweeps"], result.curves["pca"]
-    with matplotlib.style.context("tableau-colorblind10"):
-        size = (4.6 * len(sweeps), 3.8)
-        figure = Figure(figsize=size, layout="constrained")
-        for axis, (name, by) in zip(_panels(figure, len(sweeps)), sweeps.items(), strict=True):
-            for marker, (kernel, found) in zip("os", by.items(), strict=True):
-                errors = [100 * error for error in found["errors"]]
-                axis.plot(found["widths"], errors, f"-{marker}", label=kernel.capitalize())
-            axis.set(xscale="log", yscale="log", title=name_of(name), xlabel="bandwidth")
-            axis.set_ylabel("test error, %")
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter("{x:g}")
-            axis.tick_params(axis="y", which="both", labelsize=8)
-            axis.grid(alpha=0.3, which="both")
-            axis.legend()
-        bandwidth = folder / "practice_bandwidth.png"
-        figure.savefig(bandwidth, dpi=150)
-        figure = Figure(figsize=size, layout="constrained")
-        for axis, (name, line) in zip(_panels(figure, len(reduced)), reduced.items(), strict=True):
-            as_bytes, *floats = line
-            dimensions = [p["dimensions"] for p in floats]
-            axis.plot(dimensions, [100 * p["error"] for p in floats], "-o", color="C0")
-            axis.set(xscale="log", title=name_of(name), xlabel="dimensions")
-            axis.set_ylabel("test error, %", color="C0")
-            # Bytes keep directions without variance, floats do not: one tick for both.
-            ticks = sorted(dimensions)
-            axis.set_xticks(ticks, [str(d) for d in ticks], fontsize=8, rotation=45)
-            axis.minorticks_off()
-            other = axis.twinx()
-            other.plot(dimensions, [p["seconds"] for p in floats], "--s", color="C1")
-            other.plot(as_bytes["dimensions"], as_bytes["seconds"], "*", color="C1", markersize=13)
-            other.set_ylabel("seconds of training (star: bytes)", color="C1")
-            other.set_ylim(bottom=0)
-            axis.grid(alpha=0.3)
-        pca = folder / "practice_pca.png"
-        figure.savefig(pca, dpi=150)
-    return [bandwidth, pca]
+    return [
+        _plot_bandwidths(result.curves["sweeps"], folder / "practice_bandwidth.png"),
+        _plot_dimensions(result.curves["pca"], folder / "practice_pca.png"),
+    ]
 
 
-def _panels(figure: Any, count: int) -> list[Any]:
-    return list(figure.subplots(1, count, squeeze=False)[0])
+def _plot_bandwidths(sweeps: dict[str, Any], path: Path) -> Path:
+    figure, axes = panels(len(sweeps), size=(4.6 * len(sweeps), 3.8))
+    for axis, (name, by) in zip(axes, sweeps.items(), strict=True):
+        for i, (marker, (kernel, found)) in enumerate(zip("os", by.items(), strict=True)):
+            errors = [100 * error for error in found["errors"]]
+            label = kernel.capitalize()
+            axis.plot(found["widths"], errors, f"-{marker}", color=colour(i), label=label)
+        axis.set(xscale="log", yscale="log", title=name_of(name))
+        axis.set(xlabel="Bandwidth", ylabel="Test error, %")
+        plain_log(axis.yaxis)
+    return write_figure(figure, path)
+
+
+def _plot_dimensions(reduced: dict[str, Any], path: Path) -> Path:
+    figure, axes = panels(len(reduced), size=(4.6 * len(reduced), 3.8))
+    for axis, (name, line) in zip(axes, reduced.items(), strict=True):
+        as_bytes, *floats = line
+        dimensions = [p["dimensions"] for p in floats]
+        axis.plot(dimensions, [100 * p["error"] for p in floats], "-o", color=BLUE)
+        axis.set(xscale="log", title=name_of(name), xlabel="Dimensions")
+        axis.set_ylabel("Test error, %", color=BLUE)
+        # Bytes keep directions without variance, floats do not: one tick for both.
+        ticks = sorted(dimensions)
+        axis.set_xticks(ticks, [str(d) for d in ticks], fontsize=8, rotation=45)
+        axis.minorticks_off()
+        other = axis.twinx()
+        other.plot(dimensions, [p["seconds"] for p in floats], "--s", color=VERMILION)
+        star = {"color": VERMILION, "markersize": 13}
+        other.plot(as_bytes["dimensions"], as_bytes["seconds"], "*", **star)
+        other.set_ylabel("Seconds of training (star: bytes)", color=VERMILION)
+        other.set_ylim(bottom=0)
+    return write_figure(figure, path)
