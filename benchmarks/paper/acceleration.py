@@ -24,7 +24,7 @@ from benchmarks.paper.convergence import (
     time_iterations,
 )
 from benchmarks.paper.data import Data
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each, rounded
 
 SETS: dict[Size, tuple[tuple[str, str], ...]] = {
     "smoke": (("mnist", "gaussian"), ("usps", "laplacian")),
@@ -173,7 +173,7 @@ def _range(cases: list[Case]) -> Claim:
     larger = [case for case in cases if case["device"] == "larger device"]
     low, high = PUBLISHED
     values = [_measured(case, "iterations") for case in larger]
-    inside = sum(value is not None and low <= value <= high for value in values)
+    inside = [value is not None and low <= value <= high for value in values]
     promised = [case["predicted"] for case in larger]
     known = [value for value in values if value is not None]
     sizes = sorted({case["m"] for case in larger})
@@ -183,10 +183,9 @@ def _range(cases: list[Case]) -> Claim:
         published="50 to 500 (Titan Xp, m_G of hundreds to thousands)",
         ours=f"with m = {sizes[0]} to {sizes[-1]}: predicted {_spread(promised)}, measured in "
         f"iterations {_spread(known)}",
-        verdict=judge(
-            inside == len(larger),
-            inside > 0,
-            f"in {inside} of {len(larger)} cases; {sum(value < low for value in known)} are below, "
+        verdict=judge_each(
+            inside,
+            f"in {{count}} cases; {sum(value < low for value in known)} are below, "
             f"{sum(value > high for value in known)} above",
         ),
     )
@@ -227,13 +226,9 @@ def _table(cases: list[Case], size: Size) -> Table:
             *case["iterations"],
         )
         last = (case["seconds"][-1], case["training_seconds"], case["setup_seconds"])
-        rows.append((*first, *(_round(value) for value in (*numbers, *last))))
+        rows.append((*first, *(rounded(value, 3) for value in (*numbers, *last))))
     title = f"SGD over Mercer, ratios to equal train error (at most {MOST_EPOCHS[size]} epochs)"
     return Table(title, heads, tuple(rows))
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
 
 
 def plot(result: Result, folder: Path) -> list[Path]:

@@ -28,7 +28,8 @@ from benchmarks.paper.convergence import (
     time_iterations,
 )
 from benchmarks.paper.data import Data
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.power_law import exponent
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, rounded
 
 # (set, kernel, the paper's train error for its own set in that place): its second set is TIMIT.
 SETS = (("mnist", "gaussian", 1e-4), ("cifar10", "laplacian", 2e-4))
@@ -176,11 +177,10 @@ def _curve(one: dict[str, Any], name: str, what: str) -> tuple[list[int], list[f
     return [row["m"] for row in rows], [float(_at(row, what, one["level"]) or 0) for row in rows]
 
 
-def _slope(one: dict[str, Any], name: str, what: str, low: float, high: float) -> float | None:
-    """Of the logarithm against that of m, for low <= m <= high."""
-    m, values = _curve(one, name, what)
-    pairs = np.log([(a, b) for a, b in zip(m, values, strict=True) if low <= a <= high])
-    return float(np.polyfit(pairs[:, 0], pairs[:, 1], 1)[0]) if len(pairs) > 1 else None
+def _slope(one: dict[str, Any], name: str, what: str, low: float, high: float) -> float:
+    """Of the logarithm against that of m, for low <= m <= high; NaN for fewer than two sizes."""
+    pairs = [(m, v) for m, v in zip(*_curve(one, name, what), strict=True) if low <= m <= high]
+    return exponent([m for m, _ in pairs], [v for _, v in pairs])
 
 
 def _best(one: dict[str, Any], name: str, what: str) -> float:
@@ -197,8 +197,8 @@ def _linear(found: list[dict[str, Any]]) -> Claim:
             parts.append(
                 f"{one['name']} {name}: {_text(below)} up to m*, {_text(beyond)} beyond {FLAT_FROM:g} m*"
             )
-            linear = below is not None and below <= LINEAR_SLOPE
-            flat = beyond is not None and beyond >= FLAT_SLOPE and one["twice_is_worse"][name]
+            linear = below <= LINEAR_SLOPE
+            flat = beyond >= FLAT_SLOPE and one["twice_is_worse"][name]
             good += linear and flat
             if not (linear and flat):
                 bad.append(f"{one['name']} {name}")
@@ -245,7 +245,7 @@ def _on_device(found: list[dict[str, Any]]) -> Claim:
         until = min(one["critical"][MERCER], one["m_C"])
         slope = _slope(one, MERCER, "seconds", 1, until)
         ratios.append(_best(one, SGD, "seconds") / _best(one, MERCER, "seconds"))
-        slopes.append(math.nan if slope is None else slope)
+        slopes.append(slope)
         parts.append(
             f"{one['name']}: slope {_text(slope)} up to m = {until:.0f}, best times "
             f"{_best(one, SGD, 'seconds'):.2f} s (SGD) and {_best(one, MERCER, 'seconds'):.2f} s"
@@ -286,15 +286,15 @@ def _original(found: list[dict[str, Any]]) -> Claim:
     )
 
 
-def _text(value: float | None) -> str:
-    return "too few sizes" if value is None else f"{value:.2f}"
+def _text(slope: float) -> str:
+    return "too few sizes" if math.isnan(slope) else f"{slope:.2f}"
 
 
 def _table(one: dict[str, Any]) -> Table:
     rows = []
     for row in one["rows"]:
         numbers = [
-            _round(v) for i in range(len(LEVELS)) for v in (row["iterations"][i], row["seconds"][i])
+            rounded(v) for i in range(len(LEVELS)) for v in (row["iterations"][i], row["seconds"][i])
         ]
         rows.append((row["method"], row["m"], round(row["iteration_ms"], 3), *numbers))
     heads = [f"{what} to {level:g}" for level in LEVELS for what in ("iterations", "seconds")]
@@ -308,10 +308,10 @@ def _summary(found: list[dict[str, Any]]) -> Table:
             one["name"],
             name,
             round(one["critical"][name], 1),
-            _round(_best(one, name, "iterations")),
-            _round(_best(one, name, "seconds")),
+            rounded(_best(one, name, "iterations")),
+            rounded(_best(one, name, "seconds")),
             "no" if one["twice_is_worse"][name] else "yes, or not seen",
-            *(_round(epochs) for epochs in one["orders"][name]),
+            *(rounded(epochs) for epochs in one["orders"][name]),
         )
         for one in found
         for name in METHODS
@@ -337,8 +337,8 @@ def _end_to_end(found: list[dict[str, Any]]) -> Table:
     for one in found:
         for name, run in one["trained"].items():
             if run is not None:
-                numbers = (run["epochs"], _round(run["counted_seconds"]), _round(run["seconds"]))
-                rows.append((one["name"], name, run["m"], *numbers, _round(run["error"])))
+                numbers = (run["epochs"], rounded(run["counted_seconds"]), rounded(run["seconds"]))
+                rows.append((one["name"], name, run["m"], *numbers, rounded(run["error"])))
     heads = (
         "set",
         "method",
@@ -350,10 +350,6 @@ def _end_to_end(found: list[dict[str, Any]]) -> Table:
     )
     title = "Trained in earnest at the best batch size, in one fixed order of batches"
     return Table(title, heads, tuple(rows))
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def plot(result: Result, folder: Path) -> list[Path]:

@@ -34,7 +34,7 @@ from benchmarks.paper.peers import (
     svm_peers,
     with_test_rows,
 )
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each
 from mercer import KernelClassifier
 
 MERCER, MERCER_SAME = "Mercer, nothing set", "Mercer, the SVM's kernel, no ridge"
@@ -227,12 +227,12 @@ def _accuracy_claim(found: Found) -> Claim:
 
 def _solver_claim(found: Found) -> Claim:
     """The same kernel by three solvers: is Mercer's the shortest way to the error?"""
-    wins, told = 0, []
+    wins, told = [], []
     for name, (measured, n_test) in found.items():
         ours = measured[MERCER_SAME]
         others = [measured[SGD], measured[ORIGINAL]]
         margin = standard_error(ours.error, n_test)
-        wins += all(ours.error <= m.error + margin and ours.seconds < m.seconds for m in others)
+        wins.append(all(ours.error <= m.error + margin and ours.seconds < m.seconds for m in others))
         told.append(
             f"{name}: Mercer {ours.error:.2%} in {ours.seconds:.2f} s, "
             + ", ".join(f"{m.method} {m.error:.2%} in {m.seconds:.2f} s" for m in others)
@@ -242,7 +242,7 @@ def _solver_claim(found: Found) -> Claim:
         "comparison table",
         "not quoted; one GTX Titan Xp",
         "; ".join(told),
-        judge(wins == len(found), wins > 0, f"so on {wins} of {len(found)} sets, at no worse an error"),
+        judge_each(wins, "so on {count} sets, at no worse an error"),
     )
 
 

@@ -36,7 +36,7 @@ from benchmarks.paper.iterations import (
     problem,
 )
 from benchmarks.paper.problem import Problem
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, shortfalls
 
 # The paper's sizes: n, d and l of its four sets, its s for n > 1e5; q is of its order.
 LARGE = {"MNIST": (10**6, 784, 10)} | {
@@ -175,15 +175,11 @@ def _fall_claim(growing: list[dict[str, Any]]) -> Claim:
     falls = all(a > b for a, b in pairwise(by_count))
     stays = others[-1] >= 0.9 * others[0]
     in_time = by_time[-1] <= by_count[-1] + TIMING_NOISE
-    short = [
-        text
-        for fine, text in (
-            (falls, "the improved iteration's does not fall"),
-            (stays, "so does the original's as implemented here, n q l + s m q a step instead of n m q"),
-            (in_time, "in time it is more than the count and the noise of timing explain"),
-        )
-        if not fine
-    ]
+    short = shortfalls(
+        (falls, "the improved iteration's does not fall"),
+        (stays, "so does the original's as implemented here, n q l + s m q a step instead of n m q"),
+        (in_time, "in time it is more than the count and the noise of timing explain"),
+    )
     return Claim(
         "The overhead over SGD falls as n grows, while the original EigenPro's does not.",
         "Table 1",
@@ -191,7 +187,7 @@ def _fall_claim(growing: list[dict[str, Any]]) -> Claim:
         f"n = {growing[0]['n']:,} to {growing[-1]['n']:,}, by count: {by_count[0]:.1%} to "
         f"{by_count[-1]:.1%}, original {others[0]:.1%} to {others[-1]:.1%}; in time: "
         f"{by_time[0]:+.1%} to {by_time[-1]:+.1%}",
-        judge(not short, falls, "; ".join(short)),
+        judge(not short, falls, short),
     )
 
 

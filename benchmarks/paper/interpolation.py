@@ -20,7 +20,7 @@ from benchmarks.paper.axes import colour, panels, write_figure
 from benchmarks.paper.convergence import centred
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.problem import exactly, held_out, train
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each
 from mercer.operators.tiled import HeldOutProducts
 from mercer.training.loop import Epoch, Training, Watcher
 
@@ -211,7 +211,7 @@ def _reached(runs: list[Run]) -> Claim:
         published="stated, no table",
         ours=f"train MSE at the end {min(losses):.1g} to {max(losses):.1g}; test errors then differ "
         f"from those of the interpolant, by direct solution, by at most {max(gaps):.2%}",
-        verdict=judge(all(close), any(close), f"as close as chance in {sum(close)} of {len(runs)} runs"),
+        verdict=judge_each(close, "as close as chance in {count} runs"),
     )
 
 

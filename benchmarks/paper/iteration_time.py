@@ -22,8 +22,9 @@ import torch
 
 from benchmarks.paper.axes import BLUE, GREY, PALETTE, VERMILION, panels, write_figure
 from benchmarks.paper.data import Data
+from benchmarks.paper.power_law import exponent
 from benchmarks.paper.problem import CPU, Iterations, Problem, exactly, planned, train
-from benchmarks.paper.results import Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each, shortfalls
 from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian
 from mercer.planning.choose import Requests
@@ -99,13 +100,6 @@ def rate_share(c: dict[str, Any]) -> float:
     return float(rates[nearest] / max(rates))
 
 
-def exponent(batches: Sequence[int], seconds: Sequence[float]) -> float:
-    """p of t ~ m^p by least squares; NaN of a single point."""
-    if len(batches) < 2:
-        return math.nan
-    return float(np.polyfit(np.log(batches), np.log(seconds), 1)[0])
-
-
 def run(data: Data, size: Size) -> Result:
     sizes = SIZES[size]
     resource = measure_resource(CPU)
@@ -162,27 +156,22 @@ def _shape_claim(c: dict[str, Any]) -> Claim:
     linear = LINEAR[0] <= c["beyond"] <= LINEAR[1]
     longer = c["seconds"][c["batches"].index(c["knee"])] / c["seconds"][0]
     before = "less than linear but not constant before" if better else "nearly linear from the start"
-    short = [
-        text
-        for fine, text in (
-            (constant, f"{before}: two cores are busy with few rows"),
-            (linear, f"beyond it grows as m^{c['beyond']:.2f}"),
-        )
-        if not fine
-    ]
+    short = shortfalls(
+        (constant, f"{before}: two cores are busy with few rows"),
+        (linear, f"beyond it grows as m^{c['beyond']:.2f}"),
+    )
     return Claim(
         "An iteration takes nearly constant time until the device is busy, then in proportion to m.",
         "Figure 3a",
         "shown as a curve (Titan Xp)",
         f"n = {c['n']:,}: time grows as m^{c['below']:.2f} up to m = {c['knee']:,}, as "
         f"m^{c['beyond']:.2f} beyond; m = {c['knee']:,} takes {longer:.0f} times as long as m = 1",
-        judge(not short, better and linear, "; ".join(short)),
+        judge(not short, better and linear, short),
     )
 
 
 def _capacity_claim(curves: list[dict[str, Any]]) -> Claim:
-    ratios = [max(c["m_C"] / c["knee"], c["knee"] / c["m_C"]) for c in curves]
-    good = sum(ratio <= 2 for ratio in ratios)
+    close = [0.5 <= c["m_C"] / c["knee"] <= 2 for c in curves]
     shares = [rate_share(c) for c in curves]
     return Claim(
         "The batch that keeps the device busy, m_C, can be calculated beforehand from C_G.",
@@ -190,7 +179,7 @@ def _capacity_claim(curves: list[dict[str, Any]]) -> Claim:
         "C_G is a property of the device",
         ", ".join(f"n = {c['n']:,}: m_C = {c['m_C']:.0f}, knee at {c['knee']:,}" for c in curves)
         + f"; at m_C the device runs at {min(shares):.0%} to {max(shares):.0%} of its full rate",
-        judge(good == len(ratios), good > 0, f"within a factor of two for {good} of {len(ratios)} n"),
+        judge_each(close, "within a factor of two for {count} n"),
     )
 
 

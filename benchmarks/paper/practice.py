@@ -32,7 +32,7 @@ from benchmarks.paper.peers import (
     standard_error,
     with_test_rows,
 )
-from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
+from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge, judge_each
 from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier
 
@@ -250,10 +250,10 @@ def _epochs_claim(kernels: dict[str, dict[str, Trained]]) -> Claim:
     def told(t: Trained) -> str:
         return f"{t.epochs} epochs" if t.epochs is not None else f"more than {MOST_EPOCHS} epochs"
 
-    fewer = sum(
+    fewer = [
         (by["laplacian"].epochs or math.inf) < (by["gaussian"].epochs or math.inf)
         for by in kernels.values()
-    )
+    ]
     ours = "; ".join(
         f"{name}: Laplacian {told(by['laplacian'])}, Gaussian {told(by['gaussian'])}"
         for name, by in kernels.items()
@@ -263,7 +263,7 @@ def _epochs_claim(kernels: dict[str, dict[str, Trained]]) -> Claim:
         "section on practice",
         "in words only",
         ours,
-        judge(fewer == len(kernels), fewer > 0, f"fewer on {fewer} of {len(kernels)} sets"),
+        judge_each(fewer, "fewer on {count} sets"),
     )
 
 
@@ -297,7 +297,7 @@ def _critical_claim(
 
 def _robustness_claim(sweeps: dict[str, dict[str, Sweep]]) -> Claim:
     served = {name: {k: v.decades for k, v in by.items()} for name, by in sweeps.items()}
-    wider = sum(by["laplacian"] > by["gaussian"] for by in served.values())
+    wider = [by["laplacian"] > by["gaussian"] for by in served.values()]
     ours = "; ".join(
         f"{name}: within a factor {SERVES:g} of its best error over {by['laplacian']:.2g} decades "
         f"(Laplacian), {by['gaussian']:.2g} (Gaussian)"
@@ -308,7 +308,7 @@ def _robustness_claim(sweeps: dict[str, dict[str, Sweep]]) -> Claim:
         "section on practice",
         "in words only",
         ours,
-        judge(wider == len(served), wider > 0, f"so on {wider} of {len(served)} sets"),
+        judge_each(wider, "so on {count} sets"),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -45,6 +46,31 @@ def judge(holds: bool, partly: bool, why: str) -> str:
     if holds:
         return "holds"
     return f"holds partly: {why}" if partly else f"does not hold: {why}"
+
+
+def judge_each(passes: Sequence[bool], why: str) -> str:
+    """The verdict for a claim about several cases: it must pass in all, and partly holds if in any.
+
+    `{count}` in `why` becomes how many passed, of how many.
+
+    >>> judge_each([True, False], "so on {count} sets")
+    'holds partly: so on 1 of 2 sets'
+    """
+    return judge(all(passes), any(passes), why.format(count=f"{sum(passes)} of {len(passes)}"))
+
+
+def shortfalls(*conditions: tuple[bool, str]) -> str:
+    """The texts of the conditions that are not met.
+
+    >>> shortfalls((True, "too slow"), (False, "too large"))
+    'too large'
+    """
+    return "; ".join(text for met, text in conditions if not met)
+
+
+def rounded(value: float | None, figures: int = 4) -> float | None:
+    """To so many significant figures; None where there is no finite value."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{figures}g}")
 
 
 @dataclass(frozen=True)
