@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
@@ -35,12 +34,14 @@ from sklearn.svm import SVC, SVR
 # Run as a script, Python looks for modules in this folder, and not in the one above it.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.paper.data import FOLDER, SOURCES, read
+from benchmarks.paper.results import machine
 from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier, KernelRegressor
 
 Array = NDArray[Any]
 Split = tuple[Array, Array, Array, Array]
-REGRESSION = {"california_houses", "house_16H", "nycflights13", "diabetes"}
+REGRESSION = {s.file for s in SOURCES.values() if s.kind == "regression"} | {"diabetes"}
 TEST_ROWS = 5_000
 SMALL_SPLITS = 10
 # A grid search on fewer values than this is over before other processes have started.
@@ -59,36 +60,20 @@ def splits(folder: Path, rows: int) -> Iterator[tuple[str, list[Split]]]:
         X, y = loader(return_X_y=True)
         yield name, [tuple(train_test_split(X, y, random_state=i)) for i in range(SMALL_SPLITS)]
     for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as file:
-            if "X" in file:
-                X, X_test, y, y_test = train_test_split(
-                    file["X"], file["y"], train_size=rows, test_size=TEST_ROWS, random_state=0
-                )
-            else:
-                rng = np.random.default_rng(0)
-                chosen = rng.permutation(len(file["X_train"]))[:rows]
-                tested = rng.permutation(len(file["X_test"]))[:TEST_ROWS]
-                X, y = file["X_train"][chosen], file["y_train"][chosen]
-                X_test, y_test = file["X_test"][tested], file["y_test"][tested]
+        X, y, *test = read(path)
+        if test:
+            X_test, y_test = test
+            rng = np.random.default_rng(0)
+            chosen, tested = rng.permutation(len(X))[:rows], rng.permutation(len(X_test))[:TEST_ROWS]
+            X, y, X_test, y_test = X[chosen], y[chosen], X_test[tested], y_test[tested]
+        else:
+            X, X_test, y, y_test = train_test_split(
+                X, y, train_size=rows, test_size=TEST_ROWS, random_state=0
+            )
         X, X_test = (v.reshape(len(v), -1) for v in (X, X_test))
         if X.dtype == np.uint8:
             X, X_test = (v.astype(np.float32) / 255 for v in (X, X_test))
         yield path.stem, [(X.astype(np.float64), X_test.astype(np.float64), y, y_test)]
-
-
-class Scaled:
-    """A peer for a target of any size: regression targets are standardised for it."""
-
-    def __init__(self, model: Any, regression: bool) -> None:
-        self.model, self.regression = model, regression
-
-    def fit(self, X: Array, y: Array) -> None:
-        self.mean = float(y.mean()) if self.regression else 0.0
-        self.spread = float(y.std()) if self.regression else 1.0
-        self.model.fit(X, (y - self.mean) / self.spread if self.regression else y)
-
-    def score(self, X: Array, y: Array) -> float:
-        return float(self.model.score(X, (y - self.mean) / self.spread if self.regression else y))
 
 
 def peers(X: Array, regression: bool) -> dict[str, Callable[[], Any]]:
@@ -127,7 +112,7 @@ def measure(make: Callable[[], Any], parts: list[Split], regression: bool) -> di
     for X, X_test, y, y_test in parts:
         model = make()
         if regression and not isinstance(model, KernelRegressor):
-            model = Scaled(model, regression)
+            model = TransformedTargetRegressor(model, transformer=StandardScaler())
         with Stopwatch() as watch:
             model.fit(X, y)
         times.append(watch.seconds)
@@ -137,8 +122,7 @@ def measure(make: Callable[[], Any], parts: list[Split], regression: bool) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    folder = Path(os.environ.get("MERCER_DATA", "../shared/data"))
-    parser.add_argument("--data", type=Path, default=folder)
+    parser.add_argument("--data", type=Path, default=FOLDER)
     parser.add_argument("--rows", type=int, default=3_000, help="training rows of the large sets")
     parser.add_argument("--sets", nargs="*", help="only these")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
@@ -150,16 +134,14 @@ def main() -> None:
             continue
         regression = name in REGRESSION
         ours = KernelRegressor if regression else KernelClassifier
-        models: dict[str, Callable[[], Any]] = {"Mercer": lambda ours=ours: ours(random_state=0)}  # type: ignore[misc]
-        models |= peers(parts[0][0], regression)
+        models = {"Mercer": partial(ours, random_state=0)} | peers(parts[0][0], regression)
         results[name] = {label: measure(make, parts, regression) for label, make in models.items()}
         cells = [
             f"{label} {r['error']:.4f} ({r['seconds']:.1f} s)" for label, r in results[name].items()
         ]
         print(f"{name}, {len(parts[0][0])} rows: " + ", ".join(cells), flush=True)
     if arguments.out:
-        machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-        contents = {"machine": machine, "rows": arguments.rows, "results": results}
+        contents = {"machine": machine(), "rows": arguments.rows, "results": results}
         arguments.out.write_text(json.dumps(contents, indent=1) + "\n")
 
 

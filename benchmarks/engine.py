@@ -13,12 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,9 @@ from sklearn.svm import SVC
 # Run as a script, Python looks for modules in this folder, and not in the one above it.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.paper.data import FOLDER, Data, Set
+from benchmarks.paper.peers import BANDWIDTHS, fitted
+from benchmarks.paper.power_law import exponent
 from benchmarks.paper.problem import (
     CPU,
     Problem,
@@ -39,13 +40,17 @@ from benchmarks.paper.problem import (
     train_sgd,
     untrained,
 )
-from benchmarks.stopwatch import Stopwatch, fastest
-from mercer import Callback, Gaussian, KernelClassifier, KernelRegressor, Laplacian
+from benchmarks.paper.results import machine
+from benchmarks.paper.until import trained_until
+from benchmarks.peak import run_apart
+from benchmarks.stopwatch import fastest
+from mercer import Gaussian, KernelClassifier, KernelRegressor, Laplacian
 from mercer.kernels import Kernel
 from mercer.planning.resource import measure_resource
-from mercer.training.events.callbacks import Run
 
 RUNS = 3
+# The authors' bandwidth for MNIST.
+WIDTH = BANDWIDTHS["mnist"]
 
 
 def full_product_seconds(n: int, d: int) -> float:
@@ -73,17 +78,10 @@ def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
     return [epoch.seconds for epoch in outcome.history.epochs]
 
 
-def load_mnist(folder: Path) -> tuple[np.ndarray[Any, Any], ...]:
-    with np.load(folder / "mnist.npz") as file:
-        X, X_test = (file[k].reshape(-1, 784).astype(np.float32) / 255 for k in ("X_train", "X_test"))
-        return X, file["y_train"], X_test, file["y_test"]
-
-
 def mnist_points(folder: Path, as_bytes: bool, n: int = 60_000) -> Problem:
-    X, labels, _, _ = load_mnist(folder)
-    order = np.random.default_rng(0).permutation(len(X))[:n]
-    targets = np.eye(10, dtype=np.float32)[labels[order]]
-    machine, y = untrained(X[order], targets, Gaussian(5.0), as_bytes)
+    digits = Data(folder).load("mnist")
+    order = np.random.default_rng(0).permutation(len(digits.X))[:n]
+    machine, y = untrained(digits.X[order], digits.targets()[order], Gaussian(WIDTH), as_bytes)
     return planned(machine.kernel, machine.centres, y)
 
 
@@ -165,7 +163,8 @@ def part_setup(folder: Path) -> list[dict[str, Any]]:
 
 def part_prediction(folder: Path) -> list[dict[str, Any]]:
     """The plan's own prediction of seconds beside what training then takes."""
-    images, digits, _, _ = load_mnist(folder)
+    mnist = Data(folder).load("mnist")
+    images, digits = mnist.X, mnist.y
     generator = np.random.default_rng(0)
     few, many = (
         generator.normal(size=shape).astype(np.float32) for shape in ((40_000, 18), (20_000, 440))
@@ -174,8 +173,8 @@ def part_prediction(folder: Path) -> list[dict[str, Any]]:
     common: dict[str, Any] = {"ridge": 0.0, "interpolation_tol": 0.0, "max_iter": 3, "random_state": 0}
     gaussian, laplacian = Gaussian(4.0), Laplacian(30.0)
     fits = {
-        "MNIST, 60,000 rows": (KernelClassifier(Gaussian(5.0), **common), images, digits),
-        "MNIST, 30,000 rows": (KernelClassifier(Gaussian(5.0), **common), images[::2], digits[::2]),
+        "MNIST, 60,000 rows": (KernelClassifier(Gaussian(WIDTH), **common), images, digits),
+        "MNIST, 30,000 rows": (KernelClassifier(Gaussian(WIDTH), **common), images[::2], digits[::2]),
         "d = 18, 40,000 rows": (KernelRegressor(gaussian, **common), few, np.sin(few[:, 0])),
         "d = 440, l = 144, 20,000 rows": (KernelRegressor(laplacian, **common), many, outputs),
         "defaults on d = 18, 5,000 rows": (
@@ -202,7 +201,8 @@ def part_prediction(folder: Path) -> list[dict[str, Any]]:
 
 PEAK_SCRIPT = """
 import sys, warnings
-import numpy as np, psutil
+import numpy as np
+from benchmarks.peak import peak_bytes
 from mercer import KernelRegressor
 warnings.simplefilter("ignore")
 n, d, memory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -210,11 +210,9 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(n, d)).astype(np.float32)
 y = np.sin(X[:, :3])
 KernelRegressor("laplacian", random_state=0).fit(X[:300], y[:300])  # libraries and threads are there
-before = psutil.Process().memory_info().rss
-open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
-model = KernelRegressor("laplacian", random_state=0, memory_limit=memory, max_iter=2).fit(X, y)
-peak = next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
-print(model.plan_.peak_memory, peak - before)
+model = KernelRegressor("laplacian", random_state=0, memory_limit=memory, max_iter=2)
+taken = peak_bytes(lambda: model.fit(X, y))
+print(model.plan_.peak_memory, taken)
 """
 
 
@@ -222,9 +220,8 @@ def part_peak(folder: Path) -> list[dict[str, Any]]:
     """The plan's own prediction of peak memory beside what training then takes (Linux)."""
     rows = []
     for n, d, memory in ((12_000, 20, "250MB"), (20_000, 20, "auto"), (12_000, 400, "auto")):
-        command = [sys.executable, "-c", PEAK_SCRIPT, str(n), str(d), memory]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        predicted, taken = (float(text) / 1024**2 for text in output.split())
+        printed = run_apart(["-c", PEAK_SCRIPT, str(n), str(d), memory])
+        predicted, taken = (float(text) / 1024**2 for text in printed.split())
         factor = max(predicted / taken, taken / predicted)
         label = f"predicted {predicted:.0f} MiB, taken {taken:.0f} MiB: factor"
         rows.append(row(f"peak memory, n = {n:,}, d = {d}, memory {memory}, {label}", factor, 1.5))
@@ -237,42 +234,24 @@ def part_exponent(folder: Path) -> list[dict[str, Any]]:
     for n in sizes:
         problem = random_points(n, 100, 10, Gaussian(10.0))
         seconds.append(min(epochs(problem, 1, keep=False)[0] for _ in range(RUNS)))
-    exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-    return [row("epoch time ~ n^p, n = 10,000 to 80,000: p", exponent, 2.05)]
+    p = exponent(sizes, seconds)
+    return [row("epoch time ~ n^p, n = 10,000 to 80,000: p", p, 2.05)]
 
 
-class Until(Callback):
-    """Stop once the test error is low enough; looking is not counted as training."""
-
-    def __init__(self, X: Any, y: Any, error: float) -> None:
-        self.X, self.y, self.error = X, y, error
-        self.found, self.looking = 1.0, 0.0
-
-    def on_epoch_end(self, run: Run) -> str | None:
-        with Stopwatch() as watch:
-            self.found = 1 - run.model.score(self.X, self.y)
-        self.looking += watch.seconds
-        return "low enough" if self.found <= self.error else None
-
-
-def seconds_until(error: float, X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[float, float]:
-    """Wall time of `fit` until the test error is reached, and the error."""
-    until = Until(X_test, y_test, error)
-    model = KernelClassifier("gaussian", bandwidth=5.0, ridge=0.0, random_state=0, callbacks=[until])
-    seconds = fastest(lambda: model.fit(X, y), 1) - until.looking
-    return seconds, until.found
+def against(svm: Callable[..., Any], data: Set, error: float | None = None) -> float:
+    """Seconds that the SVM takes over Mercer's to the test error `error`, by default the SVM's own."""
+    theirs = fitted("SVM", lambda: svm(C=10, gamma=1 / (2 * WIDTH**2)), data)
+    ours = trained_until("Mercer", data, theirs.error if error is None else error, WIDTH, ridge=0.0)
+    for one in (theirs, ours):
+        print(f"  {one.method}: {one.seconds:.1f} s, error {one.error:.2%}")
+    return theirs.seconds / ours.seconds
 
 
 def part_svc(folder: Path) -> list[dict[str, Any]]:
-    X, y, X_test, y_test = load_mnist(folder)
-    X, y = X[:20_000], y[:20_000]
-    svc = SVC(C=10, gamma=1 / (2 * 5.0**2))
-    svc_seconds = fastest(lambda: svc.fit(X, y), 1)
-    svc_error = float(1 - svc.score(X_test, y_test))
-    seconds, error = seconds_until(svc_error, X, y, X_test, y_test)
-    print(f"  SVC: {svc_seconds:.1f} s, error {svc_error:.2%}; Mercer: {seconds:.1f} s, {error:.2%}")
+    mnist = Data(folder).load("mnist")
+    first = replace(mnist, X=mnist.X[:20_000], y=mnist.y[:20_000])
     name = "sklearn.svm.SVC(C=10) time ÷ Mercer's to its error, 20,000 of MNIST"
-    return [row(name, svc_seconds / seconds, 15, larger=True)]
+    return [row(name, against(SVC, first), 15, larger=True)]
 
 
 def part_intelex(folder: Path) -> list[dict[str, Any]]:
@@ -281,14 +260,8 @@ def part_intelex(folder: Path) -> list[dict[str, Any]]:
     except ImportError:
         print("scikit-learn-intelex is not installed: left out (pip install 'mercer[bench]')")
         return []
-    X, y, X_test, y_test = load_mnist(folder)
-    svc = FastSVC(C=10, gamma=1 / (2 * 5.0**2))
-    svc_seconds = fastest(lambda: svc.fit(X, y), 1)
-    svc_error = float(1 - svc.score(X_test, y_test))
-    seconds, error = seconds_until(0.0140, X, y, X_test, y_test)
-    print(f"  intelex: {svc_seconds:.1f} s, error {svc_error:.2%}; Mercer: {seconds:.1f} s, {error:.2%}")
     name = "scikit-learn-intelex SVC(C=10) time ÷ Mercer's to 1.40 %, full MNIST"
-    return [row(name, svc_seconds / seconds, 5, larger=True)]
+    return [row(name, against(FastSVC, Data(folder).load("mnist"), 0.0140), 5, larger=True)]
 
 
 PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
@@ -319,17 +292,14 @@ def row(measure: str, value: float, target: float | None, larger: bool = False) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("MERCER_DATA", "../shared/data"))
-    )
+    parser.add_argument("--data", type=Path, default=FOLDER)
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     arguments = parser.parse_args()
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    print(machine)
+    print(machine())
     rows = [line for name in arguments.parts for line in PARTS[name](arguments.data)]
     if arguments.out:
-        arguments.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        arguments.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

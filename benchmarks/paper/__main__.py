@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import platform
 import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
-import torch
-
-from benchmarks.paper.data import Data
+from benchmarks.paper.data import FOLDER, Data
 from benchmarks.paper.pages import write_pages
-from benchmarks.paper.results import Result, Size
+from benchmarks.paper.results import Result, Size, machine
 from benchmarks.stopwatch import Stopwatch
 
 # In the order of the page.
@@ -59,13 +55,6 @@ def part(name: str) -> Part:
     return cast(Part, importlib.import_module(f"benchmarks.paper.{name}"))
 
 
-def machine() -> str:
-    return (
-        f"{platform.machine()}, {os.cpu_count()} cores shared with others, "
-        f"Python {platform.python_version()}, torch {torch.__version__}"
-    )
-
-
 def run_part(name: str, data: Data, size: Size) -> Result:
     """The part's result with what the runner knows."""
     with Stopwatch() as watch:
@@ -88,8 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = parser.add_mutually_exclusive_group()
     for size in ("smoke", "quick", "full"):
         sizes.add_argument(f"--{size}", dest="size", action="store_const", const=size, default="quick")
-    default = Path(os.environ.get("MERCER_DATA", "../shared/data"))
-    parser.add_argument("--data", type=Path, default=default, help="folder of the datasets")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the datasets")
     parser.add_argument("--out", type=Path, help=f"folder of the results; {MEASURED} by default")
     parser.add_argument("--docs", type=Path, help=f"folder of the pages; {DOCS} by default")
     parser.add_argument("--pages", action="store_true", help="measure nothing, make the pages")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.paper.axes import colour, panels, plain_log, write_figure
-from benchmarks.paper.data import Data, Set
+from benchmarks.paper.data import Data, Set, median_distance
 from benchmarks.paper.peers import (
     ORIGINAL,
     SGD,
@@ -27,12 +28,10 @@ from benchmarks.paper.peers import (
     boosting_peers,
     fitted,
     in_turn,
-    median_distance,
     missing,
     nystrom_peer,
     standard_error,
     svm_peers,
-    with_test_rows,
 )
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each
 from mercer import KernelClassifier
@@ -117,20 +116,18 @@ def methods_for(data: Set, bandwidth: float, scale: Scale) -> dict[str, Callable
         **boosting_peers(),
     }
     runs: dict[str, Callable[[], Measured]] = {
-        name: lambda name=name, make=make: fitted(name, make, data)  # type: ignore[misc]
+        name: partial(fitted, name, make, data)
         for name, make in makers.items()
         if name not in SLOW or data.name in scale.slow_on
     }
     for name in (SGD, ORIGINAL):
-        runs[name] = lambda name=name: baseline(  # type: ignore[misc]
-            name, data, bandwidth, scale.baseline_seconds
-        )
+        runs[name] = partial(baseline, name, data, bandwidth, scale.baseline_seconds)
     return runs
 
 
 def first_epoch_seconds(data: Set) -> float:
     """Of one epoch with the Laplacian; later ones take twice that where no kernel values can be kept."""
-    width = median_distance(data)  # times hardly depend on it
+    width = median_distance(data.X)  # times hardly depend on it
     model = KernelClassifier(
         "laplacian", bandwidth=width, ridge=0.0, early_stopping=False, max_iter=1, random_state=0
     ).fit(data.X, data.y)
@@ -153,7 +150,7 @@ def run(data: Data, size: Size) -> Result:
         # Boosters remark on the arrays they are given; nothing here depends on it.
         warnings.simplefilter("ignore", UserWarning)
         for name, n in scale.rows.items():
-            part = with_test_rows(data.load(name, n), scale.test_rows)
+            part = data.load(name, n, test_rows=scale.test_rows)
             bandwidth = bandwidth_for(part)
             measured = in_turn(methods_for(part, bandwidth, scale), scale.rounds)
             found[name] = (measured, len(part.y_test))

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.paper.data import Set
+from benchmarks.paper.data import Set, median_distance
 from benchmarks.paper.problem import (
     CPU,
     Iterations,
@@ -59,7 +59,6 @@ SUBSAMPLE_SHARE = 0.25
 # The paper's bandwidth for MNIST, 5, is half the median distance between digits; the Laplacian's profile
 # exp(-u) falls to the same order at the median itself.
 GAUSSIAN_SHARE, LAPLACIAN_SHARE = 0.5, 1.0
-MEDIAN_ROWS = 500
 # Iterations timed together, at most so many and about so long.
 TIMED_ITERATIONS = 24
 TIMED_SECONDS = 0.06
@@ -82,7 +81,7 @@ class Centred:
 
     def problem(self, kernel_name: str, full_rate_rows: int | None = None) -> Problem:
         """With a bandwidth from the median distance; `full_rate_rows` describes a larger device."""
-        median = median_distance(self.x)
+        median = median_distance(self.x.numpy())
         kernel: Kernel = (
             Gaussian(GAUSSIAN_SHARE * median)
             if kernel_name == "gaussian"
@@ -102,13 +101,6 @@ def centred(found: Set) -> Centred:
     y = torch.from_numpy(found.targets()[order])
     centre, offset = x.mean(0), y.mean(0)
     return Centred(x - centre, y - offset, centre, offset)
-
-
-def median_distance(x: Tensor) -> float:
-    some = x[:MEDIAN_ROWS]
-    distances = torch.cdist(some, some)
-    above = torch.ones_like(distances).triu(1) > 0
-    return float(distances[above].median())
 
 
 @dataclass(frozen=True)

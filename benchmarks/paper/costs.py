@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ from benchmarks.paper.iterations import (
 )
 from benchmarks.paper.problem import Problem
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, shortfalls
+from benchmarks.peak import run_apart
 
 # The paper's sizes: n, d and l of its four sets, its s for n > 1e5; q is of its order.
 LARGE = {"MNIST": (10**6, 784, 10)} | {
@@ -80,11 +79,9 @@ def peaks(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, float]] | Non
     """Bytes at the peak of each method, for each (n, s, q), in a process of its own."""
     if sys.platform != "linux":
         return None
-    path = os.pathsep.join([os.getcwd(), *sys.path])
-    environment = os.environ | {"PYTHONPATH": path, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    command = [sys.executable, "-m", "benchmarks.paper.peak_memory", json.dumps(list(sizes))]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return cast(list[dict[str, float]], json.loads(run.stdout))
+    arguments = ["-m", "benchmarks.paper.peak_memory", json.dumps(list(sizes))]
+    printed = run_apart(arguments, MALLOC_MMAP_THRESHOLD_="65536")
+    return cast(list[dict[str, float]], json.loads(printed))
 
 
 def overhead(row: dict[str, Any], method: str, kind: str) -> float:

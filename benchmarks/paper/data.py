@@ -12,17 +12,21 @@ Without them a stand-in of the same shape is made, for timing only, and says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from benchmarks.paper.digits import deformed
 
 Floats = NDArray[np.float32]
 Array = NDArray[Any]
+# The folder of the data files, unless a command names another.
+FOLDER = Path(os.environ.get("MERCER_DATA", "../shared/data"))
 TEST_ROWS = 10_000
 # Of sets without an official split: a fifth where that is less.
 TEST_SHARE = 0.2
@@ -31,6 +35,8 @@ GREY_WEIGHTS = (0.299, 0.587, 0.114)
 # Features with no more distinct values than this are left as they are.
 BINARY = 2
 DEFORMED = "mnist-deformed"
+# Rows among which distances are measured.
+MEDIAN_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -116,13 +122,23 @@ class Data:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def load(self, name: str, n: int | None = None, *, seed: int = 0) -> Set:
-        """At most n training rows, drawn at random with `seed`; the test rows are always the same.
+    def load(
+        self, name: str, n: int | None = None, *, test_rows: int | None = None, seed: int = 0
+    ) -> Set:
+        """At most n training rows, drawn at random with `seed`, and at most `test_rows` test rows.
 
         "mnist-deformed" has all of MNIST and then deformed digits, up to n rows.
         """
+        found = self._load(name, n, seed)
+        if test_rows is None or test_rows >= len(found.y_test):
+            return found
+        # At random, since the first half of MNIST's test rows is the easier one.
+        rows = np.random.default_rng(0).permutation(len(found.y_test))[:test_rows]
+        return replace(found, X_test=found.X_test[rows], y_test=found.y_test[rows])
+
+    def _load(self, name: str, n: int | None, seed: int) -> Set:
         if name == DEFORMED:
-            digits = self.load("mnist")
+            digits = self._load("mnist", None, seed)
             X, y = deformed(digits.X, digits.y, n or 2 * len(digits.X), seed)
             note = "MNIST and digits deformed from it (elastic and affine), generated here"
             return Set(name, X, y, digits.X_test, digits.y_test, note=note)
@@ -151,12 +167,20 @@ class Data:
         return self.folder / f"{file}.npz"
 
     def _read(self, file: str) -> tuple[Array, Array, Array, Array]:
-        with np.load(self._path(file)) as arrays:
-            if "X" in arrays:
-                return split(arrays["X"], arrays["y"])
-            names = ("X_train", "y_train", "X_test", "y_test")
-            X, y, X_test, y_test = (arrays[name] for name in names)
-            return X, y, X_test, y_test
+        X, y, *test = read(self._path(file))
+        return (X, y, test[0], test[1]) if test else split(X, y)
+
+
+def read(path: Path) -> list[Array]:
+    """X_train, y_train, X_test and y_test of a file, or X and y where it has no official split."""
+    with np.load(path) as arrays:
+        names = ("X", "y") if "X" in arrays else ("X_train", "y_train", "X_test", "y_test")
+        return [arrays[name] for name in names]
+
+
+def median_distance(X: Floats) -> float:
+    """The median distance between the first rows."""
+    return float(torch.pdist(torch.from_numpy(X[:MEDIAN_ROWS])).median())
 
 
 def split(X: Array, y: Array) -> tuple[Array, Array, Array, Array]:

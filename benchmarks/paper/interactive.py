@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,9 @@ from benchmarks.paper.peers import (
     in_turn,
     missing,
     svm_peers,
-    with_test_rows,
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
-from benchmarks.stopwatch import Stopwatch, fastest
-from mercer import Callback, KernelClassifier
-from mercer.training.events.callbacks import Run
+from benchmarks.paper.until import trained_until
 
 MERCER, MERCER_RIDGE = "Mercer, no ridge (the paper's)", "Mercer, its own ridge"
 # Rows and seconds of the paper's table, on one GTX Titan Xp.
@@ -89,43 +87,10 @@ SCALES: dict[Size, Scale] = {
 }
 
 
-class Until(Callback):
-    """Stop once the test error is low enough; looking is not counted as training."""
-
-    def __init__(self, data: Set, error: float) -> None:
-        self.data, self.error = data, error
-        self.best, self.looking, self.epochs = 1.0, 0.0, 0
-
-    def on_epoch_end(self, run: Run) -> str | None:
-        with Stopwatch() as watch:
-            self.best = min(self.best, 1 - run.model.score(self.data.X_test, self.data.y_test))
-        self.epochs = run.epoch.number
-        self.looking += watch.seconds
-        return "low enough" if self.reached else None
-
-    @property
-    def reached(self) -> bool:
-        return self.best <= self.error
-
-
 def until(method: str, data: Set, bandwidth: float, ridge: Any, error: float) -> Measured:
-    """Seconds of `fit` until the test error is at most `error`, and the error reached."""
-    watch = Until(data, error)
-    model = KernelClassifier(
-        "gaussian",
-        bandwidth=bandwidth,
-        ridge=ridge,
-        early_stopping=False,
-        interpolation_tol=0.0,
-        max_iter=MOST_EPOCHS,
-        callbacks=[watch],
-        random_state=0,
-    )
-    seconds = fastest(lambda: model.fit(data.X, data.y), 1) - watch.looking
-    outcome = f"{watch.epochs} epoch{'s' if watch.epochs > 1 else ''}"
-    return Measured(
-        method, seconds, watch.best, outcome if watch.reached else f"not reached in {outcome}"
-    )
+    """Without early stopping, so that nothing else ends training."""
+    settings = {"ridge": ridge, "early_stopping": False, "interpolation_tol": 0.0}
+    return trained_until(method, data, error, bandwidth, max_iter=MOST_EPOCHS, **settings)
 
 
 def compared(data: Set, bandwidth: float, scale: Scale) -> dict[str, Measured]:
@@ -141,13 +106,10 @@ def compared(data: Set, bandwidth: float, scale: Scale) -> dict[str, Measured]:
     first = next(iter(svms))
     target = fitted(first, svms.pop(first), data)
     runs: dict[str, Callable[[], Measured]] = {
-        name: lambda name=name, make=make: fitted(name, make, data)  # type: ignore[misc]
-        for name, make in svms.items()
+        name: partial(fitted, name, make, data) for name, make in svms.items()
     }
     for name, ridge in ((MERCER, 0.0), (MERCER_RIDGE, "auto")):
-        runs[name] = lambda name=name, ridge=ridge: until(  # type: ignore[misc]
-            name, data, bandwidth, ridge, target.error
-        )
+        runs[name] = partial(until, name, data, bandwidth, ridge, target.error)
     return {first: target, **in_turn(runs, scale.rounds)}
 
 
@@ -160,7 +122,7 @@ def run(data: Data, size: Size) -> Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for name, n in scale.rows.items():
-            part = with_test_rows(data.load(name, n), scale.test_rows)
+            part = data.load(name, n, test_rows=scale.test_rows)
             bandwidth = bandwidth_for(part)
             found[name] = compared(part, bandwidth, scale)
             label = f"{name_of(name)}{' (stand-in)' if part.stand_in else ''}, {len(part.X):,} rows"

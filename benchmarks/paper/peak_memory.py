@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
-import psutil
 import torch
 
 from benchmarks.paper.iterations import METHODS, epoch_of, problem
+from benchmarks.paper.problem import Problem
+from benchmarks.peak import peak_bytes
 
 FEATURES = 100
 OUTPUTS = 10
@@ -30,16 +31,14 @@ def peaks(n: int, s: int, q: int) -> dict[str, float]:
     found = {}
     epoch_of(METHODS[0], p)  # threads and libraries are there
     for method in METHODS:
-        before = psutil.Process().memory_info().rss
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-        own = p
-        if method != "SGD":  # which has no eigenvectors
-            own = replace(p, levelled=replace(p.levelled, V=p.levelled.V.clone()))
-        epoch_of(method, own)
-        status = Path("/proc/self/status").read_text().splitlines()
-        peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-        found[method] = float(peak - before)
+        found[method] = peak_bytes(partial(_epoch_with_own_eigenvectors, method, p))
     return found
+
+
+def _epoch_with_own_eigenvectors(method: str, p: Problem) -> None:
+    if method != "SGD":  # which has no eigenvectors
+        p = replace(p, levelled=replace(p.levelled, V=p.levelled.V.clone()))
+    epoch_of(method, p)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from benchmarks.paper.data import Set
+from benchmarks.paper.data import Set, median_distance
 from benchmarks.paper.problem import (
     bytes_pay,
     held_out,
@@ -55,7 +55,6 @@ THUNDER = "ThunderSVM (CPU)"
 SLOW = (THUNDER, "LightGBM", "XGBoost")  # on hundreds of features
 # The authors' repository trains MNIST with this one.
 BANDWIDTHS = {"mnist": 5.0}
-SAMPLE_ROWS = 500
 SGD, ORIGINAL = "plain SGD", "original EigenPro"
 # Of the rows, for the same early stopping as `KernelClassifier`'s.
 HELD_OUT_SHARE = 0.1
@@ -95,14 +94,10 @@ def bandwidth_for(data: Set) -> float:
     if data.name in BANDWIDTHS:
         return BANDWIDTHS[data.name]
     if data.stand_in:
-        return median_distance(data)
+        return median_distance(data.X)
     model = KernelClassifier("gaussian", ridge=0.0, scale=False, random_state=0, max_iter=1)
     rows = slice(0, FINE_POINTS)  # as many as the search looks at
     return chosen_bandwidth(model.fit(data.X[rows], data.y[rows]))
-
-
-def median_distance(data: Set) -> float:
-    return float(torch.pdist(torch.from_numpy(data.X[:SAMPLE_ROWS])).median())
 
 
 def chosen_bandwidth(model: KernelClassifier) -> float:
@@ -171,14 +166,6 @@ def in_turn(methods: dict[str, Callable[[], Measured]], rounds: int) -> dict[str
 def standard_error(error: float, n_test: int) -> float:
     """Of a share of n_test rows."""
     return math.sqrt(max(error * (1 - error), 1 / n_test) / n_test)
-
-
-def with_test_rows(data: Set, count: int | None) -> Set:
-    """At most so many test rows, drawn at random: the first half of MNIST's is the easier one."""
-    if count is None or count >= len(data.y_test):
-        return data
-    rows = np.random.default_rng(0).permutation(len(data.y_test))[:count]
-    return replace(data, X_test=data.X_test[rows], y_test=data.y_test[rows])
 
 
 class UntilTime(Watcher):

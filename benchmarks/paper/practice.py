@@ -24,13 +24,11 @@ from benchmarks.paper.axes import (
     plain_log,
     write_figure,
 )
-from benchmarks.paper.data import Data, Set
+from benchmarks.paper.data import Data, Set, median_distance
 from benchmarks.paper.peers import (
     chosen_bandwidth,
     error_of,
-    median_distance,
     standard_error,
-    with_test_rows,
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge, judge_each
 from benchmarks.stopwatch import Stopwatch
@@ -130,7 +128,7 @@ def trained(data: Set, kernel: str) -> Trained:
 
 def sweep(data: Set, kernel: str, count: int) -> Sweep:
     """Bandwidths from a tenth to ten times the median distance between points."""
-    median = median_distance(data)
+    median = median_distance(data.X)
     widths = [float(median * factor) for factor in np.logspace(-1, 1, count)]
     errors, critical = [], []
     for width in widths:
@@ -170,11 +168,11 @@ def run(data: Data, size: Size) -> Result:
         # A fallback that the plan notes, at the ends of the sweep.
         warnings.filterwarnings("ignore", "A fallback was used", UserWarning)
         for name in scale.sets:
-            part = with_test_rows(data.load(name, scale.rows), scale.test_rows)
+            part = data.load(name, scale.rows, test_rows=scale.test_rows)
             notes[name], n_test = part.note, len(part.y_test)
             kernels[name] = {kernel: trained(part, kernel) for kernel in KERNELS}
             sweeps[name] = {kernel: sweep(part, kernel, scale.bandwidths) for kernel in KERNELS}
-            wide = with_test_rows(data.load(name, scale.pca_rows), scale.test_rows)
+            wide = data.load(name, scale.pca_rows, test_rows=scale.test_rows)
             reduced[name] = by_dimension(wide, scale.dimensions)
     claims = (
         _epochs_claim(kernels),

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 Size = Literal["smoke", "quick", "full"]
 Cell = str | float | int | None
 # The only ways a verdict may begin.
 VERDICTS = ("holds", "holds partly: ", "does not hold: ")
+
+
+def machine() -> str:
+    """The machine that results are measured on."""
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores shared with others, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
 
 
 @dataclass(frozen=True)
