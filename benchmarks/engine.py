@@ -2,6 +2,7 @@
 
     make bench                    # all parts, about ten minutes on two cores
     python benchmarks/engine.py --data DIR --parts bytes floats
+    python benchmarks/engine.py --rows 2000       # a quick look: smaller problems, no targets
 
 The yardstick is the time of one full float32 matrix product of the same size, 2 n² d operations at the
 rate measured in this run.  Compared parts alternate, and of several runs the best counts, since others
@@ -15,13 +16,15 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 # Run as a script, Python looks for modules in this folder, and not in the one above it.
@@ -33,6 +36,7 @@ from benchmarks.paper.power_law import exponent
 from benchmarks.paper.problem import (
     CPU,
     Problem,
+    bytes_pay,
     exactly,
     planned,
     rehearsed,
@@ -43,6 +47,7 @@ from benchmarks.paper.problem import (
 from benchmarks.paper.results import machine
 from benchmarks.paper.until import trained_until
 from benchmarks.peak import run_apart
+from benchmarks.row import Row
 from benchmarks.stopwatch import fastest
 from mercer import Gaussian, KernelClassifier, KernelRegressor, Laplacian
 from mercer.kernels import Kernel
@@ -51,6 +56,20 @@ from mercer.planning.resource import measure_resource
 RUNS = 3
 # The authors' bandwidth for MNIST.
 WIDTH = BANDWIDTHS["mnist"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the data is, and the most training rows that a part may use."""
+
+    folder: Path
+    rows: int | None = None
+
+    def at_most(self, n: int) -> int:
+        return n if self.rows is None else min(n, self.rows)
+
+    def mnist(self, n: int) -> Set:
+        return Data(self.folder).load("mnist", self.at_most(n))
 
 
 def full_product_seconds(n: int, d: int) -> float:
@@ -78,78 +97,88 @@ def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
     return [epoch.seconds for epoch in outcome.history.epochs]
 
 
-def mnist_points(folder: Path, as_bytes: bool, n: int = 60_000) -> Problem:
-    digits = Data(folder).load("mnist")
-    order = np.random.default_rng(0).permutation(len(digits.X))[:n]
+def mnist_problem(setting: Setting, as_bytes: bool) -> Problem:
+    digits = setting.mnist(60_000)
+    # The whole set comes in the order of its file.
+    order = np.random.default_rng(0).permutation(len(digits.X))
     machine, y = untrained(digits.X[order], digits.targets()[order], Gaussian(WIDTH), as_bytes)
     return planned(machine.kernel, machine.centres, y)
 
 
-def random_points(n: int, d: int, l: int, kernel: Kernel) -> Problem:
+def fastest_mnist_problem(setting: Setting) -> tuple[Problem, str]:
+    """MNIST as bytes where 8-bit products pay and else as floats, and how rows call it."""
+    as_bytes = bytes_pay()
+    problem = mnist_problem(setting, as_bytes)
+    kind = "bytes" if as_bytes else "float32, since 8-bit products are slower here"
+    return problem, f"MNIST ({kind}), n = {problem.n:,}"
+
+
+def random_problem(n: int, d: int, l: int, kernel: Kernel) -> Problem:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator)
     return planned(kernel, kernel.points(x), torch.randn(n, l, generator=generator))
 
 
-def first_epochs(problem: Problem, n: int, d: int, runs: int = RUNS) -> tuple[float, float]:
+def first_epochs(problem: Problem, d: int, runs: int = RUNS) -> tuple[float, float]:
     """Best seconds of a first epoch with nothing kept, and of the full product, taken in turn."""
-    product, first = full_product_seconds(n, d), math.inf
+    product, first = full_product_seconds(problem.n, d), math.inf
     for _ in range(runs):
         first = min(first, epochs(problem, 1, keep=False)[0])
-        product = min(product, full_product_seconds(n, d))
+        product = min(product, full_product_seconds(problem.n, d))
     return first, product
 
 
-def part_bytes(folder: Path) -> list[dict[str, Any]]:
-    problem = mnist_points(folder, as_bytes=True)
-    first, product = first_epochs(problem, 60_000, 784)
+def part_bytes(setting: Setting) -> Iterator[Row]:
+    problem, name = fastest_mnist_problem(setting)
+    n, d, target = problem.n, 784, 0.25 if problem.points.is_bytes else None
+    first, product = first_epochs(problem, d)
     kept = epochs(problem, 5, keep=True)
-    product = min(product, full_product_seconds(60_000, 784))
-    fresh = fresh_memory_seconds(60_000**2 / 2 * 4)
-    return [
-        row("MNIST bytes, first epoch, nothing kept ÷ full product", first / product, 0.25),
-        row("MNIST bytes, first epoch, all kept ÷ full product", kept[0] / product, 0.25),
-        row("first touch of the memory kept ÷ full product", fresh / product, None),
-        row("MNIST, later epoch, all kept ÷ full product", min(kept[1:]) / product, 0.06),
-    ]
+    product = min(product, full_product_seconds(n, d))
+    yield Row(f"{name}, first epoch, nothing kept ÷ full product", first / product, target)
+    yield Row(f"{name}, first epoch, all kept ÷ full product", kept[0] / product, target)
+    fresh = fresh_memory_seconds(n**2 / 2 * 4)
+    yield Row("first touch of the memory kept ÷ full product", fresh / product)
+    yield Row(f"{name}, later epoch, all kept ÷ full product", min(kept[1:]) / product, 0.06)
 
 
-def part_floats(folder: Path) -> list[dict[str, Any]]:
-    first, product = first_epochs(mnist_points(folder, as_bytes=False), 60_000, 784, runs=2)
-    return [row("MNIST float32, first epoch ÷ full product", first / product, 0.62)]
+def part_floats(setting: Setting) -> Iterator[Row]:
+    problem = mnist_problem(setting, as_bytes=False)
+    first, product = first_epochs(problem, 784, runs=2)
+    name = f"MNIST (float32), n = {problem.n:,}, first epoch ÷ full product"
+    yield Row(name, first / product, 0.62)
 
 
-def part_timit_shape(folder: Path) -> list[dict[str, Any]]:
-    n, d = 50_000, 440
-    first, product = first_epochs(random_points(n, d, 144, Laplacian(30.0)), n, d)
-    name = "n = 50,000, d = 440, l = 144, Laplacian, first epoch ÷ full product"
-    return [row(name, first / product, 0.70)]
+def part_timit_shape(setting: Setting) -> Iterator[Row]:
+    n, d, l = setting.at_most(50_000), 440, 144
+    first, product = first_epochs(random_problem(n, d, l, Laplacian(30.0)), d)
+    name = f"n = {n:,}, d = {d}, l = {l}, Laplacian, first epoch ÷ full product"
+    yield Row(name, first / product, 0.70)
 
 
-def part_low_dimension(folder: Path) -> list[dict[str, Any]]:
-    n, d = 100_000, 18
+def part_low_dimension(setting: Setting) -> Iterator[Row]:
+    n, d = setting.at_most(100_000), 18
     exponentials = exponential_seconds(n * n / 2)
-    first, product = first_epochs(random_points(n, d, 1, Gaussian(4.0)), n, d)
+    first, product = first_epochs(random_problem(n, d, 1, Gaussian(4.0)), d)
     exponentials = min(exponentials, exponential_seconds(n * n / 2))
-    name = "n = 100,000, d = 18, first epoch ÷ (product + n²/2 exp)"
-    return [row(name, first / (product + exponentials), 1.5)]
+    name = f"n = {n:,}, d = {d}, first epoch ÷ (product + n²/2 exp)"
+    yield Row(name, first / (product + exponentials), 1.5)
 
 
-def part_overhead(folder: Path) -> list[dict[str, Any]]:
-    problem = mnist_points(folder, as_bytes=True)
+def part_overhead(setting: Setting) -> Iterator[Row]:
+    problem, name = fastest_mnist_problem(setting)
     m = problem.plan.batch_size
     ours, plain = [], []
     for _ in range(RUNS):
         ours.append(epochs(problem, 1, keep=False)[0])
-        # The same batch and the same panels, nothing levelled; the step is small enough for that.
+        # The same batches and panels without levelling, which needs a much smaller step.
         sgd = train_sgd(problem, exactly(1), m=m, step=1e-3, rows_at_once=None)
         plain.append(sgd.history[0].seconds)
     overhead = min(ours) / min(plain) - 1
-    return [row("levelled kernel over plain SGD, one epoch, n = 60,000", overhead, 0.10)]
+    yield Row(f"{name}, levelled kernel over plain SGD, one epoch", overhead, 0.10)
 
 
-def part_setup(folder: Path) -> list[dict[str, Any]]:
-    p = mnist_points(folder, as_bytes=True)
+def part_setup(setting: Setting) -> Iterator[Row]:
+    p, name = fastest_mnist_problem(setting)
     first = epochs(p, 1, keep=False)[0]
 
     def set_up() -> None:
@@ -157,46 +186,41 @@ def part_setup(folder: Path) -> list[dict[str, Any]]:
             resource = measure_resource(CPU, cache=Path(empty) / "capacity.json")
             rehearsed(planned(p.kernel, p.points, p.y, resource), resource)
 
-    name = "calibration, spectrum, fresh estimates and rehearsal ÷ first epoch, n = 60,000"
-    return [row(name, fastest(set_up, 3) / first, 0.10)]
+    steps = "calibration, spectrum, fresh estimates and rehearsal"
+    yield Row(f"{name}, {steps} ÷ first epoch", fastest(set_up, 3) / first, 0.10)
 
 
-def part_prediction(folder: Path) -> list[dict[str, Any]]:
+def part_prediction(setting: Setting) -> Iterator[Row]:
     """The plan's own prediction of seconds beside what training then takes."""
-    mnist = Data(folder).load("mnist")
-    images, digits = mnist.X, mnist.y
-    generator = np.random.default_rng(0)
-    few, many = (
-        generator.normal(size=shape).astype(np.float32) for shape in ((40_000, 18), (20_000, 440))
-    )
-    outputs = generator.normal(size=(20_000, 144))
+    draws = np.random.default_rng(0)
+    few = draws.normal(size=(setting.at_most(40_000), 18)).astype(np.float32)
+    many = draws.normal(size=(setting.at_most(20_000), 440)).astype(np.float32)
+    outputs = draws.normal(size=(len(many), 144))
+    target = np.sin(few[:, 0])
+    mnist = setting.mnist(60_000)
     common: dict[str, Any] = {"ridge": 0.0, "interpolation_tol": 0.0, "max_iter": 3, "random_state": 0}
-    gaussian, laplacian = Gaussian(4.0), Laplacian(30.0)
-    fits = {
-        "MNIST, 60,000 rows": (KernelClassifier(Gaussian(WIDTH), **common), images, digits),
-        "MNIST, 30,000 rows": (KernelClassifier(Gaussian(WIDTH), **common), images[::2], digits[::2]),
-        "d = 18, 40,000 rows": (KernelRegressor(gaussian, **common), few, np.sin(few[:, 0])),
-        "d = 440, l = 144, 20,000 rows": (KernelRegressor(laplacian, **common), many, outputs),
-        "defaults on d = 18, 5,000 rows": (
-            KernelRegressor(max_iter=3, random_state=0),
-            few[:5_000],
-            np.sin(few[:5_000, 0]),
-        ),
-    }
-    rows = []
-    for name, (model, X, y) in fits.items():
+    digits = KernelClassifier(Gaussian(WIDTH), **common)
+    fits: list[tuple[str, Any, Any, Any]] = [
+        ("MNIST", digits, mnist.X, mnist.y),
+        ("half of MNIST", digits, mnist.X[::2], mnist.y[::2]),
+        ("d = 18", KernelRegressor(Gaussian(4.0), **common), few, target),
+        ("d = 440, l = 144", KernelRegressor(Laplacian(30.0), **common), many, outputs),
+        ("d = 18, defaults", KernelRegressor(max_iter=3, random_state=0), few[:5_000], target[:5_000]),
+    ]
+    for name, model, X, y in fits:
         plan = model.plan(X, y)
         first, *later = (epoch.seconds for epoch in model.fit(X, y).history_.epochs)
-        assert plan.first_epoch_seconds is not None
-        assert plan.later_epoch_seconds is not None
         for epoch, predicted, taken in (
             ("first", plan.first_epoch_seconds, first),
             ("later", plan.later_epoch_seconds, min(later)),
         ):
-            factor = max(predicted / taken, taken / predicted)
-            label = f"predicted {predicted:.2f} s, taken {taken:.2f} s: factor"
-            rows.append(row(f"{name}, {epoch} epoch, {label}", factor, 1.5))
-    return rows
+            yield predicted_row(f"{name}, n = {len(X):,}, {epoch} epoch", predicted, taken, "s")
+
+
+def predicted_row(name: str, predicted: float, taken: float, unit: str) -> Row:
+    factor = max(predicted / taken, taken / predicted)
+    note = f"predicted {predicted:.3g} {unit}, taken {taken:.3g} {unit}"
+    return Row(f"{name}: predicted ÷ taken or its inverse", factor, 1.5, note=note)
 
 
 PEAK_SCRIPT = """
@@ -216,55 +240,55 @@ print(model.plan_.peak_memory, taken)
 """
 
 
-def part_peak(folder: Path) -> list[dict[str, Any]]:
+def part_peak(setting: Setting) -> Iterator[Row]:
     """The plan's own prediction of peak memory beside what training then takes (Linux)."""
-    rows = []
-    for n, d, memory in ((12_000, 20, "250MB"), (20_000, 20, "auto"), (12_000, 400, "auto")):
+    for most, d, memory in ((12_000, 20, "250MB"), (20_000, 20, "auto"), (12_000, 400, "auto")):
+        n = setting.at_most(most)
         printed = run_apart(["-c", PEAK_SCRIPT, str(n), str(d), memory])
         predicted, taken = (float(text) / 1024**2 for text in printed.split())
-        factor = max(predicted / taken, taken / predicted)
-        label = f"predicted {predicted:.0f} MiB, taken {taken:.0f} MiB: factor"
-        rows.append(row(f"peak memory, n = {n:,}, d = {d}, memory {memory}, {label}", factor, 1.5))
-    return rows
+        name = f"peak memory, n = {n:,}, d = {d}, memory {memory}"
+        yield predicted_row(name, predicted, taken, "MiB")
 
 
-def part_exponent(folder: Path) -> list[dict[str, Any]]:
-    sizes = [10_000, 20_000, 40_000, 80_000]
+def part_exponent(setting: Setting) -> Iterator[Row]:
+    largest = setting.at_most(80_000)
+    sizes = [largest // 8, largest // 4, largest // 2, largest]
     seconds = []
     for n in sizes:
-        problem = random_points(n, 100, 10, Gaussian(10.0))
+        problem = random_problem(n, 100, 10, Gaussian(10.0))
         seconds.append(min(epochs(problem, 1, keep=False)[0] for _ in range(RUNS)))
-    p = exponent(sizes, seconds)
-    return [row("epoch time ~ n^p, n = 10,000 to 80,000: p", p, 2.05)]
+    name = f"epoch time ~ n^p, n = {sizes[0]:,} to {largest:,}: p"
+    yield Row(name, exponent(sizes, seconds), 2.05)
 
 
-def against(svm: Callable[..., Any], data: Set, error: float | None = None) -> float:
-    """Seconds that the SVM takes over Mercer's to the test error `error`, by default the SVM's own."""
+def svm_row(name: str, svm: Any, data: Set, error: float | None, target: float) -> Row:
+    """Seconds of the SVM over Mercer's to the test error `error`, by default the SVM's own."""
     theirs = fitted("SVM", lambda: svm(C=10, gamma=1 / (2 * WIDTH**2)), data)
     ours = trained_until("Mercer", data, theirs.error if error is None else error, WIDTH, ridge=0.0)
-    for one in (theirs, ours):
-        print(f"  {one.method}: {one.seconds:.1f} s, error {one.error:.2%}")
-    return theirs.seconds / ours.seconds
+    note = ", ".join(f"{m.method} {m.seconds:.1f} s at {m.error:.2%}" for m in (theirs, ours))
+    note += f", {ours.note}"
+    to = "its error" if error is None else f"{error:.2%}"
+    measure = f"{name}(C=10) time ÷ Mercer's to {to}, {len(data.X):,} rows of MNIST"
+    return Row(measure, theirs.seconds / ours.seconds, target, larger=True, note=note)
 
 
-def part_svc(folder: Path) -> list[dict[str, Any]]:
-    mnist = Data(folder).load("mnist")
-    first = replace(mnist, X=mnist.X[:20_000], y=mnist.y[:20_000])
-    name = "sklearn.svm.SVC(C=10) time ÷ Mercer's to its error, 20,000 of MNIST"
-    return [row(name, against(SVC, first), 15, larger=True)]
+def part_svc(setting: Setting) -> Iterator[Row]:
+    mnist = setting.mnist(60_000)
+    n = setting.at_most(20_000)
+    first = replace(mnist, X=mnist.X[:n], y=mnist.y[:n])
+    yield svm_row("sklearn.svm.SVC", SVC, first, None, 15)
 
 
-def part_intelex(folder: Path) -> list[dict[str, Any]]:
+def part_intelex(setting: Setting) -> Iterator[Row]:
     try:
         from sklearnex.svm import SVC as FastSVC
     except ImportError:
-        print("scikit-learn-intelex is not installed: left out (pip install 'mercer[bench]')")
-        return []
-    name = "scikit-learn-intelex SVC(C=10) time ÷ Mercer's to 1.40 %, full MNIST"
-    return [row(name, against(FastSVC, Data(folder).load("mnist"), 0.0140), 5, larger=True)]
+        print("intelex: left out. Install scikit-learn-intelex with pip install 'mercer[bench]'.")
+        return
+    yield svm_row("scikit-learn-intelex SVC", FastSVC, setting.mnist(60_000), 0.0140, 5)
 
 
-PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+PARTS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "bytes": part_bytes,
     "floats": part_floats,
     "timit-shape": part_timit_shape,
@@ -279,27 +303,23 @@ PARTS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
 }
 
 
-def row(measure: str, value: float, target: float | None, larger: bool = False) -> dict[str, Any]:
-    """A line of the table; without a target it explains another."""
-    if target is None:
-        print(f"{measure}: {value:.3f}", flush=True)
-        return {"measure": measure, "value": round(value, 3)}
-    met = value >= target if larger else value <= target
-    sign = "≥" if larger else "≤"
-    print(f"{measure}: {value:.3f} (target {sign} {target}) {'met' if met else 'NOT MET'}", flush=True)
-    return {"measure": measure, "value": round(value, 3), "target": f"{sign} {target}", "met": bool(met)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=FOLDER)
+    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the datasets")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rows", type=int, help="most training rows of a part; no targets then")
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)  # a few epochs are enough to time them
     print(machine())
-    rows = [line for name in arguments.parts for line in PARTS[name](arguments.data)]
+    setting, rows = Setting(arguments.data, arguments.rows), []
+    for name in arguments.parts:
+        for row in PARTS[name](setting):
+            rows.append(row if setting.rows is None else replace(row, target=None))
+            print(rows[-1], flush=True)
     if arguments.out:
-        arguments.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        contents = {"machine": machine(), "rows": [row.to_dict() for row in rows]}
+        arguments.out.write_text(json.dumps(contents, indent=1) + "\n")
 
 
 if __name__ == "__main__":

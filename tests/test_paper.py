@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.paper import costs, iteration_time, parameters
+from benchmarks import engine, row
+from benchmarks.paper import costs, iteration_time, parameters, power_law, results
 from benchmarks.paper.__main__ import PARTS, main, part, run_part
 from benchmarks.paper.counting import Counter
 from benchmarks.paper.data import SOURCES, STAND_INS, Data, grey
@@ -35,6 +37,13 @@ def test_a_verdict_begins_as_its_comparisons_say(holds, partly, begins):
 def test_a_verdict_in_other_words_is_refused():
     with pytest.raises(ValueError, match="`verdict` must be"):
         Claim("It is fast.", "Table 1", "1 s", "2 s", "mostly fine")
+
+
+@pytest.mark.parametrize("module", [power_law, results, row])
+def test_examples_in_docstrings_are_true(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_a_row_of_another_length_is_refused():
@@ -195,6 +204,18 @@ def test_a_device_of_constant_time_holds_and_a_sequential_one_does_not():
 
     assert iteration_time._shape_claim(curve([1.0, 1.0, 1.0, 2.0, 4.0])).verdict == "holds"
     assert iteration_time._shape_claim(curve([1.0, 1.9, 3.6, 6.0, 11.0])).verdict != "holds"
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_the_engine_benchmark_uses_bytes_only_where_they_pay_and_says_so(pays, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(256, size=(300, 28, 28), dtype=np.uint8), np.arange(300) % 10
+    np.savez(tmp_path / "mnist.npz", X_train=X, y_train=y, X_test=X[:10], y_test=y[:10])
+    monkeypatch.setattr(engine, "bytes_pay", lambda: pays)
+    problem, name = engine.fastest_mnist_problem(engine.Setting(tmp_path, rows=200))
+    assert problem.points.is_bytes == pays
+    assert problem.n == 200
+    assert ("bytes" in name, "float32" in name) == (pays, not pays)
 
 
 @pytest.mark.slow
