@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import engine, row
+from benchmarks import compare, engine, row
 from benchmarks.paper import costs, iteration_time, parameters, power_law, results
 from benchmarks.paper.__main__ import PARTS, main, part, run_part
 from benchmarks.paper.counting import Counter
@@ -216,6 +216,30 @@ def test_the_engine_benchmark_uses_bytes_only_where_they_pay_and_says_so(pays, t
     assert problem.points.is_bytes == pays
     assert problem.n == 200
     assert ("bytes" in name, "float32" in name) == (pays, not pays)
+
+
+def test_two_versions_are_compared_by_their_best_rounds():
+    old = {"measure": "a: 3 s", "value": 2.0}, {"measure": "b", "value": 3.0, "target": "≥ 2"}
+    new = {"measure": "a", "value": 1.0}, {"measure": "b", "value": 4.0, "larger": True}
+    slow = [{**new[0], "value": 9.0}, {**new[1], "value": 0.1}]
+    assert compare.table([old, old], [new, slow]).splitlines()[1:] == [
+        "    2.000     1.000   0.500  a",
+        "    3.000     4.000   1.333  b, larger is better",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "usage", "pays", "runs"),
+    [
+        ("setup", "--parts {setup}", False, False),
+        ("setup", "--parts {setup}", True, True),
+        ("setup", "--parts {setup} --rows", False, True),
+        ("floats", "--parts {floats}", False, True),
+        ("floats", "--parts {setup}", True, False),
+    ],
+)
+def test_parts_that_the_older_version_cannot_run_are_skipped(part, usage, pays, runs):
+    assert (compare.skipped(part, usage, pays) is None) == runs
 
 
 @pytest.mark.slow
