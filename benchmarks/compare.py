@@ -1,9 +1,9 @@
-"""Two versions of Mercer side by side: parts of engine.py, run in turn in processes of their own.
+"""Compare two versions of Mercer: parts of engine.py, run in turn in separate processes.
 
     python benchmarks/compare.py --before ../other-checkout --parts floats low-dimension
 
 Each round runs a part with the source tree `--before` and its own benchmarks/engine.py, and then with
-this one.  The best value of all rounds counts for each, since others may share the machine.
+this one.  For each version the best value of all rounds counts, since others may share the machine.
 """
 
 from __future__ import annotations

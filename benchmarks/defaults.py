@@ -1,12 +1,12 @@
-"""Default Mercer beside what people reach for, on the same splits: errors and seconds.
+"""Mercer with default parameters next to common alternatives, on the same splits: errors and seconds.
 
-    python benchmarks/defaults.py --data ../shared/data --rows 3000 --out benchmarks/defaults.json
+    python benchmarks/defaults.py --data DIR --rows 3000 --out benchmarks/defaults.json
 
-Large sets are cut to `--rows` training rows, since a grid search over an SVM takes hours on more; small
-ones are split several times and the means given, since one row more or less is a large share of their
-errors.  The error is 1 - accuracy, or for regression 1 - R².  Peers get standardised features (images:
-over 255), the grid search C and gamma on a 4 by 4 grid with three folds, on all cores where that is
-quicker.
+Large datasets are cut to `--rows` training rows, since a grid search with an SVM takes hours on more.
+Small ones are split several times and the means reported, since a single row is a large share of their
+errors.  The error is 1 - accuracy, or 1 - R² for regression.  The alternatives get standardised features
+(images: pixels over 255).  The grid search tries C and gamma on a 4 by 4 grid with three folds, on all
+cores where that is faster.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Split = tuple[Array, Array, Array, Array]
 REGRESSION = {s.file for s in SOURCES.values() if s.kind == "regression"} | {"diabetes"}
 TEST_ROWS = 5_000
 SMALL_SPLITS = 10
-# A grid search on fewer values than this is over before other processes have started.
+# With fewer values than this, a grid search ends before other processes have started.
 PARALLEL_VALUES = 1_000_000
 
 
 def splits(folder: Path, rows: int) -> Iterator[tuple[str, list[Split]]]:
-    """Training and test rows of every set at hand; small sets are split several times."""
+    """Splits of every available dataset; small ones are split several times."""
     small = {
         "breast cancer": load_breast_cancer,
         "wine": load_wine,
@@ -77,7 +77,7 @@ def splits(folder: Path, rows: int) -> Iterator[tuple[str, list[Split]]]:
 
 
 def peers(X: Array, regression: bool) -> dict[str, Callable[[], Any]]:
-    images = X.shape[1] >= 200  # pixels share one scale already
+    images = X.shape[1] >= 200  # pixels are on one scale
     steps: list[Any] = [] if images else [StandardScaler()]
     variance = 1.0 if not images else float(X.var())
     base = 1 / (X.shape[1] * variance)  # scikit-learn's "scale"
@@ -123,8 +123,8 @@ def measure(make: Callable[[], Any], parts: list[Split], regression: bool) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=FOLDER)
-    parser.add_argument("--rows", type=int, default=3_000, help="training rows of the large sets")
-    parser.add_argument("--sets", nargs="*", help="only these")
+    parser.add_argument("--rows", type=int, default=3_000, help="training rows of the large datasets")
+    parser.add_argument("--sets", nargs="*", help="only these datasets")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

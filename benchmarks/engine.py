@@ -1,12 +1,12 @@
-"""How close training comes to the arithmetic it cannot avoid, as ratios within one run.
+"""How close training comes to the unavoidable arithmetic, as ratios within one run.
 
-    make bench                    # all parts, about ten minutes on two cores
+    make bench                                    # all parts, about ten minutes on two cores
     python benchmarks/engine.py --data DIR --parts bytes floats
-    python benchmarks/engine.py --rows 2000       # a quick look: smaller problems, no targets
+    python benchmarks/engine.py --rows 2000       # smaller problems, without targets
 
-The yardstick is the time of one full float32 matrix product of the same size, 2 n² d operations at the
-rate measured in this run.  Compared parts alternate, and of several runs the best counts, since others
-may share the machine.  Results go to standard output and, with --out, to a JSON file.
+The unit is the time of one full float32 matrix product of the same size: 2 n² d operations at the rate
+measured in this run.  Compared parts alternate, and the best of several runs counts, since others may
+share the machine.  Results are printed and, with --out, written to a JSON file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Setting:
 
 
 def full_product_seconds(n: int, d: int) -> float:
-    """2 n² d operations at the rate of a product large enough to run at its best."""
+    """Seconds of 2 n² d operations at the rate of a product large enough for the full rate."""
     a, b = torch.randn(2048, d), torch.randn(8192, d)
     out = torch.empty(2048, 8192)
     return fastest(lambda: torch.mm(a, b.T, out=out), 5) * (n / 2048) * (n / 8192)
@@ -86,12 +86,12 @@ def exponential_seconds(count: float) -> float:
 
 
 def fresh_memory_seconds(size: float) -> float:
-    """Writing once to so many bytes of newly allocated memory, at the rate of one GiB."""
+    """Seconds to write `size` bytes of newly allocated memory, at the rate of one GiB."""
     return fastest(lambda: torch.empty(1 << 28).fill_(1.0), 1) * size / (1 << 30)
 
 
 def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
-    """Seconds of each epoch, set-up not included."""
+    """Seconds of each epoch, without set-up."""
     kept = problem.plan.kept_memory if keep else 0.0
     outcome = train(problem, exactly(count), kept_memory=kept)
     return [epoch.seconds for epoch in outcome.history.epochs]
@@ -99,14 +99,14 @@ def epochs(problem: Problem, count: int, keep: bool) -> list[float]:
 
 def mnist_problem(setting: Setting, as_bytes: bool) -> Problem:
     digits = setting.mnist(60_000)
-    # The whole set comes in the order of its file.
+    # The whole dataset comes in the order of its file.
     order = np.random.default_rng(0).permutation(len(digits.X))
     machine, y = untrained(digits.X[order], digits.targets()[order], Gaussian(WIDTH), as_bytes)
     return planned(machine.kernel, machine.centres, y)
 
 
 def fastest_mnist_problem(setting: Setting) -> tuple[Problem, str]:
-    """MNIST as bytes where 8-bit products pay and else as floats, and how rows call it."""
+    """MNIST as bytes where 8-bit products are faster and else as floats, and its name in rows."""
     as_bytes = bytes_pay()
     problem = mnist_problem(setting, as_bytes)
     kind = "bytes" if as_bytes else "float32, since 8-bit products are slower here"
@@ -120,7 +120,7 @@ def random_problem(n: int, d: int, l: int, kernel: Kernel) -> Problem:
 
 
 def first_epochs(problem: Problem, d: int, runs: int = RUNS) -> tuple[float, float]:
-    """Best seconds of a first epoch with nothing kept, and of the full product, taken in turn."""
+    """Best seconds of a first epoch without kept values, and of the full product, in turn."""
     product, first = full_product_seconds(problem.n, d), math.inf
     for _ in range(runs):
         first = min(first, epochs(problem, 1, keep=False)[0])
@@ -134,11 +134,11 @@ def part_bytes(setting: Setting) -> Iterator[Row]:
     first, product = first_epochs(problem, d)
     kept = epochs(problem, 5, keep=True)
     product = min(product, full_product_seconds(n, d))
-    yield Row(f"{name}, first epoch, nothing kept ÷ full product", first / product, target)
-    yield Row(f"{name}, first epoch, all kept ÷ full product", kept[0] / product, target)
+    yield Row(f"{name}, first epoch, no values kept ÷ full product", first / product, target)
+    yield Row(f"{name}, first epoch, all values kept ÷ full product", kept[0] / product, target)
     fresh = fresh_memory_seconds(n**2 / 2 * 4)
-    yield Row("first touch of the memory kept ÷ full product", fresh / product)
-    yield Row(f"{name}, later epoch, all kept ÷ full product", min(kept[1:]) / product, 0.06)
+    yield Row("first write to the kept memory ÷ full product", fresh / product)
+    yield Row(f"{name}, later epoch, all values kept ÷ full product", min(kept[1:]) / product, 0.06)
 
 
 def part_floats(setting: Setting) -> Iterator[Row]:
@@ -191,7 +191,7 @@ def part_setup(setting: Setting) -> Iterator[Row]:
 
 
 def part_prediction(setting: Setting) -> Iterator[Row]:
-    """The plan's own prediction of seconds beside what training then takes."""
+    """The plan's predicted seconds next to the measured ones."""
     draws = np.random.default_rng(0)
     few = draws.normal(size=(setting.at_most(40_000), 18)).astype(np.float32)
     many = draws.normal(size=(setting.at_most(20_000), 440)).astype(np.float32)
@@ -217,10 +217,10 @@ def part_prediction(setting: Setting) -> Iterator[Row]:
             yield predicted_row(f"{name}, n = {len(X):,}, {epoch} epoch", predicted, taken, "s")
 
 
-def predicted_row(name: str, predicted: float, taken: float, unit: str) -> Row:
-    factor = max(predicted / taken, taken / predicted)
-    note = f"predicted {predicted:.3g} {unit}, taken {taken:.3g} {unit}"
-    return Row(f"{name}: predicted ÷ taken or its inverse", factor, 1.5, note=note)
+def predicted_row(name: str, predicted: float, measured: float, unit: str) -> Row:
+    factor = max(predicted / measured, measured / predicted)
+    note = f"predicted {predicted:.3g} {unit}, measured {measured:.3g} {unit}"
+    return Row(f"{name}: predicted ÷ measured or its inverse", factor, 1.5, note=note)
 
 
 PEAK_SCRIPT = """
@@ -233,7 +233,7 @@ n, d, memory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 X = rng.normal(size=(n, d)).astype(np.float32)
 y = np.sin(X[:, :3])
-KernelRegressor("laplacian", random_state=0).fit(X[:300], y[:300])  # libraries and threads are there
+KernelRegressor("laplacian", random_state=0).fit(X[:300], y[:300])  # loads libraries, starts threads
 model = KernelRegressor("laplacian", random_state=0, memory_limit=memory, max_iter=2)
 taken = peak_bytes(lambda: model.fit(X, y))
 print(model.plan_.peak_memory, taken)
@@ -241,7 +241,7 @@ print(model.plan_.peak_memory, taken)
 
 
 def part_peak(setting: Setting) -> Iterator[Row]:
-    """The plan's own prediction of peak memory beside what training then takes (Linux)."""
+    """The plan's predicted peak memory next to the measured one (Linux)."""
     for most, d, memory in ((12_000, 20, "250MB"), (20_000, 20, "auto"), (12_000, 400, "auto")):
         n = setting.at_most(most)
         printed = run_apart(["-c", PEAK_SCRIPT, str(n), str(d), memory])

@@ -1,4 +1,4 @@
-"""Peak memory of a computation, and computations in a process of their own (Linux)."""
+"""Peak memory of a computation (Linux), and computations in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 def peak_bytes(action: Callable[[], object]) -> float:
     """The most memory that the process holds while `action` runs, less what it held before."""
     before = psutil.Process().memory_info().rss
-    Path("/proc/self/clear_refs").write_text("5")  # starts the peak, VmHWM, again
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak, VmHWM
     action()
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))

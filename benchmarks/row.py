@@ -1,4 +1,4 @@
-"""One measure of a benchmark beside its target."""
+"""One measure of a benchmark next to its target."""
 
 from __future__ import annotations
 

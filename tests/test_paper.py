@@ -1,4 +1,4 @@
-"""The reproduction of the paper: records are whole, parts run, and verdicts come out of numbers."""
+"""The benchmarks and the reproduction of the paper: records, data, verdicts, and runs at smoke size."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_pages_show_claims_tables_and_images(result, tmp_path):
     assert "**holds partly**: twice as long" in front
 
 
-def test_a_result_that_cannot_be_drawn_is_reported_and_the_others_go_on(result, tmp_path):
+def test_a_result_that_cannot_be_plotted_is_reported_and_the_others_are_written(result, tmp_path):
     class Broken:
         def plot(self, result, folder):
-            raise RuntimeError("no ink")
+            raise RuntimeError("cannot plot")
 
     class Plain:
         def plot(self, result, folder):
@@ -92,7 +92,7 @@ def test_a_result_that_cannot_be_drawn_is_reported_and_the_others_go_on(result, 
 
 def test_a_part_that_fails_is_named_and_the_exit_code_is_1(monkeypatch, tmp_path, capsys):
     def failing(data, size):
-        raise RuntimeError("out of luck")
+        raise RuntimeError("cannot run")
 
     monkeypatch.setattr(costs, "run", failing)
     assert main(["costs", "--smoke", "--out", str(tmp_path)]) == 1
@@ -110,7 +110,7 @@ def test_the_counter_counts_products_and_exponentials():
     assert counter.evaluations == 21
 
 
-def test_colours_become_grey_alike_in_both_layouts():
+def test_both_layouts_of_colours_give_the_same_grey_values():
     rng = np.random.default_rng(0)
     smooth = np.cumsum(np.cumsum(rng.normal(size=(20, 3, 32, 32)), 2), 3)
     smooth = (255 * (smooth - smooth.min()) / np.ptp(smooth)).astype(np.uint8)
@@ -138,7 +138,7 @@ def test_deformed_digits_keep_labels_and_levels_and_differ_from_their_originals(
 
 
 @pytest.mark.parametrize("name", STAND_INS)
-def test_stand_ins_say_so_and_have_the_papers_shape(name, tmp_path):
+def test_stand_ins_are_marked_and_have_the_papers_shape(name, tmp_path):
     found = Data(tmp_path).load(name, 50)
     shape = STAND_INS[name]
     assert found.stand_in
@@ -147,7 +147,7 @@ def test_stand_ins_say_so_and_have_the_papers_shape(name, tmp_path):
     assert found.targets().shape[1] <= shape.n_classes
 
 
-def test_whoever_has_a_licensed_set_gets_it_loaded(tmp_path):
+def test_a_licensed_dataset_in_the_folder_is_loaded(tmp_path):
     X, y = np.random.default_rng(0).normal(size=(100, 18)), np.arange(100) % 2 + 1
     np.savez(tmp_path / "susy.npz", X=X, y=y)
     found = Data(tmp_path).load("susy")
@@ -158,12 +158,12 @@ def test_whoever_has_a_licensed_set_gets_it_loaded(tmp_path):
     np.testing.assert_array_equal(found.targets().sum(1), 1)
 
 
-def test_an_unknown_set_is_refused(tmp_path):
+def test_an_unknown_dataset_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be one of"):
         Data(tmp_path).load("moons")
 
 
-def test_every_set_at_hand_is_prepared(data_directory):
+def test_every_available_dataset_is_prepared(data_directory):
     for name, source in SOURCES.items():
         if not (data_directory / f"{source.file}.npz").is_file():
             continue
@@ -177,7 +177,7 @@ def test_every_set_at_hand_is_prepared(data_directory):
             assert found.X.max() <= 1
 
 
-def test_the_device_by_hand_gives_the_papers_batches():
+def test_a_device_of_12_gb_gives_the_papers_batch_sizes():
     close = [abs(parameters.memory_batch(p) / p.m - 1) <= 0.05 for p in parameters.SETTINGS]
     assert close == [True, True, False, True]  # ImageNet: weights and targets alone do not fit
 
@@ -256,6 +256,6 @@ def test_every_part_runs_at_smoke_size_and_draws_itself(name, data_directory, tm
     for image in part(name).plot(again, tmp_path):
         assert image.name.startswith(name)
         assert image.stat().st_size > 10_000
-    # Verdicts are decided by code: no claim is without a number of ours.
+    # Code decides the verdicts, so every claim has a number measured here.
     for claim in found.claims:
         assert any(character.isdigit() for character in claim.ours), claim

@@ -1,1 +1,1 @@
-"""Every table and figure of the paper (Ma and Belkin 2019, arXiv:1806.06144), side by side with ours."""
+"""Every table and figure of the paper (Ma and Belkin 2019, arXiv:1806.06144), measured with Mercer."""

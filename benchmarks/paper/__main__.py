@@ -1,12 +1,12 @@
 """Run the parts of the reproduction and make their pages.
 
     make paper                                    # all parts, about ten minutes on two cores
-    make paper SIZE=--full                        # the paper's sizes where memory and patience allow
+    make paper SIZE=--full                        # the paper's sizes where memory and time allow
     python -m benchmarks.paper costs --quick      # one part
-    python -m benchmarks.paper --pages            # the pages again, from what was measured before
+    python -m benchmarks.paper --pages            # the pages again, from stored results
 
-Each part writes OUT/NAME.json as soon as it is done.  A part that fails is reported and the others go
-on; the exit code is then 1.
+Each part writes OUT/NAME.json when it ends.  If a part fails, the error is reported, the others still
+run and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.paper.pages import write_pages
 from benchmarks.paper.results import Result, Size, machine
 from benchmarks.stopwatch import Stopwatch
 
-# In the order of the page.
+# In the order of the front page.
 PARTS = (
     "costs",
     "comparison",
@@ -39,12 +39,12 @@ PARTS = (
 )
 MEASURED = Path("benchmarks/paper/measured")
 DOCS = Path("docs")
-# Smoke runs show that all parts work; their numbers mean nothing and must not reach the pages.
+# Smoke runs test that all parts work; their numbers have no meaning and must not reach the pages.
 SMOKE = Path("build/paper-smoke")
 
 
 class Part(Protocol):
-    """What the module of a part offers."""
+    """The interface of the module of a part."""
 
     def run(self, data: Data, size: Size) -> Result: ...
 
@@ -56,7 +56,7 @@ def part(name: str) -> Part:
 
 
 def run_part(name: str, data: Data, size: Size) -> Result:
-    """The part's result with what the runner knows."""
+    """The result of a part, with its duration, size, machine and command."""
     with Stopwatch() as watch:
         result = part(name).run(data, size)
     return replace(
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(PARTS)}; all by default"
+        "names", nargs="*", metavar="NAME", help=f"any of {', '.join(PARTS)}; all by default"
     )
     sizes = parser.add_mutually_exclusive_group()
     for size in ("smoke", "quick", "full"):
@@ -80,11 +80,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the datasets")
     parser.add_argument("--out", type=Path, help=f"folder of the results; {MEASURED} by default")
     parser.add_argument("--docs", type=Path, help=f"folder of the pages; {DOCS} by default")
-    parser.add_argument("--pages", action="store_true", help="measure nothing, make the pages")
+    parser.add_argument("--pages", action="store_true", help="make the pages without measuring")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in PARTS]
     if unknown:
-        parser.error(f"NAME must be of {', '.join(PARTS)}. Got {', '.join(unknown)} instead.")
+        parser.error(f"NAME must be one of {', '.join(PARTS)}. Got {', '.join(unknown)} instead.")
     smoke = given.size == "smoke"
     out = given.out or (SMOKE if smoke else MEASURED)
     docs = given.docs or (out / "docs" if smoke else DOCS)

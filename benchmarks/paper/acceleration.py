@@ -1,9 +1,9 @@
-"""The acceleration over plain SGD: predicted and measured (the paper's section 4).
+"""The acceleration over plain SGD, predicted and measured (section 4 of the paper).
 
-The prediction is beta(K) / beta(K_G) · m_G / m*(k), the ratio of iterations to equal error, each method
-at its own batch: m*(k) for SGD, m_G for Mercer.  It is the ratio of times on a device where an iteration
-takes as long with m_G as with m*(k).  Measured are both: iterations, counted exactly, and time on this
-device (`convergence.py`).
+The prediction is beta(K) / beta(K_G) · m_G / m*(k): the ratio of iterations to equal error with each
+method at its own batch size, m*(k) for SGD and m_G for Mercer.  It is also the ratio of times on a
+device whose iterations take as long with m_G as with m*(k).  Both are measured: iterations are counted
+exactly, and time is taken on this device (`convergence.py`).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ SETS: dict[Size, tuple[tuple[str, str], ...]] = {
 POINTS: dict[Size, int] = {"smoke": 400, "quick": 3_000, "full": 20_000}
 MOST_EPOCHS: dict[Size, int] = {"smoke": 100, "quick": 150, "full": 2_000}
 ROUNDS: dict[Size, int] = {"smoke": 1, "quick": 3, "full": 5}
-# Train errors at which times are compared; the last decides.
+# Training errors at which times are compared; the last decides.
 LEVELS = (1e-2, 1e-3, 1e-4)
 # m_G of the paper's device, from its table of parameters (MNIST, 12 GB).
 PAPER_BATCH = 735
-# At most this share of the points in one batch: beyond, an epoch is too few steps to speak of.
+# At most this share of the points in one batch: with more, an epoch has too few steps to count.
 LARGEST_BATCH_SHARE = 0.2
 # The paper's range.
 PUBLISHED = (50.0, 500.0)
-# A prediction from two numbers of the spectrum is good if it is right within this factor.
+# A prediction from two numbers of the spectrum counts as good within this factor.
 GOOD_FACTOR = 2.0
 
 Case = dict[str, Any]
@@ -74,16 +74,16 @@ def run(data: Data, size: Size) -> Result:
             sgd = method(SGD, given) if sgd is None else sgd
             cases.append(_case(name, kernel, device, sgd, method(MERCER, given), size))
     text = (
-        f"At most {POINTS[size]:,} points of each set, bandwidths from the median distance, s a quarter "
-        "of the points. Plain SGD has the batch m*(k), and Mercer min(m_G, m*(k_G)), as the prediction "
-        "assumes, with m_G of this device and of a larger one such as the paper's "
-        f"({PAPER_BATCH}, or a fifth of the points where that is less). Iterations are counted exactly "
-        "until the train error is equal, with batches drawn anew in each epoch for both. Seconds are "
-        "iterations times the measured time of one, one batch at a time, no kernel value kept; setting "
-        "up (the spectrum) is listed beside them. SGD's m*(k) need not be the batch that is fastest on "
-        "this device: the page on batch sizes compares best with best, and shows what one fixed order "
-        "of the batches would cost. Points on the diagonal of the plot are predicted exactly, those in "
-        "the band within a factor of two."
+        f"At most {POINTS[size]:,} points of each dataset, bandwidths from the median distance, and s a "
+        "quarter of the points. Plain SGD uses the batch size m*(k), and Mercer min(m_G, m*(k_G)), as "
+        "the prediction assumes. m_G is that of this device and that of a larger one such as the "
+        f"paper's ({PAPER_BATCH}, or a fifth of the points where that is less). Iterations are counted "
+        "exactly until both reach the same training error, and both redraw their batches in every "
+        "epoch. Seconds are the number of iterations times the measured time of one, with one batch at "
+        "a time and no kernel values kept; the time to compute the spectrum is listed separately. m*(k) "
+        "need not be SGD's fastest batch size on this device: the page on batch sizes compares the best "
+        "of each method, and shows what a fixed batch order would cost. Points on the diagonal of the "
+        "plot are predicted exactly, and points in the band within a factor of two."
     )
     return Result(
         name="acceleration",
@@ -134,7 +134,7 @@ def _case(name: str, kernel: str, device: str, sgd: Method, ours: Method, size: 
 
 
 def _measured(case: Case, what: str) -> float | None:
-    """At the lowest error that both reached within the epochs allowed for."""
+    """At the lowest error that both methods reached within the epochs allowed."""
     values = [value for value in case[what] if value is not None]
     return values[-1] if values else None
 
@@ -144,7 +144,7 @@ def _spread(values: list[float]) -> str:
 
 
 def _compare(cases: list[Case], what: str) -> tuple[list[float], list[float]]:
-    """Measured values, and measured over predicted."""
+    """The measured values, and their ratios to the predicted ones."""
     pairs = [(_measured(case, what), case["predicted"]) for case in cases]
     known = [(value, predicted) for value, predicted in pairs if value is not None]
     return [value for value, _ in known], [value / predicted for value, predicted in known]
@@ -154,10 +154,10 @@ def _predicted(cases: list[Case]) -> Claim:
     values, shares = _compare(cases, "iterations")
     good = sum(1 / GOOD_FACTOR <= share <= GOOD_FACTOR for share in shares)
     return Claim(
-        claim="Over plain SGD the acceleration is about beta(K)/beta(K_G) · m_G/m*(k).",
+        claim="The acceleration over plain SGD is about beta(K)/beta(K_G) · m_G/m*(k).",
         where="section 4",
         published="a prediction, not tabulated",
-        ours="in iterations to equal train error: predicted "
+        ours="in iterations to equal training error: predicted "
         f"{_spread([c['predicted'] for c in cases])}, measured {_spread(values)}; "
         f"measured over predicted {min(shares, default=math.nan):.2f} to "
         f"{max(shares, default=math.nan):.2f}",
@@ -198,22 +198,23 @@ def _in_time(cases: list[Case]) -> Claim:
     good = sum(1 / GOOD_FACTOR <= share <= GOOD_FACTOR for share in shares)
     slowest = min(values, default=0.0)
     return Claim(
-        claim="The predicted acceleration is one of time.",
+        claim="The prediction also holds for time.",
         where="section 4",
         published="50 to 500 (Titan Xp)",
-        ours=f"in seconds on this device, without setting up: {_spread(values)}; predicted {promised}",
+        ours=f"in seconds on this device, without set-up: {_spread(values)}; predicted {promised}",
         verdict=judge(
             good == len(here),
             len(values) == len(here) and slowest > 1,
-            f"this device takes longer for m_G than for m*(k), and {slowest:.1f} times or more remain; "
-            f"within a factor of {GOOD_FACTOR:g} of the prediction in {good} of {len(here)} cases",
+            "an iteration with m_G takes longer here than one with m*(k), and the acceleration is at "
+            f"least {slowest:.1f}; within a factor of {GOOD_FACTOR:g} of the prediction in {good} of "
+            f"{len(here)} cases",
         ),
     )
 
 
 def _table(cases: list[Case], size: Size) -> Table:
-    heads: tuple[str, ...] = ("set", "kernel", "device", "n", "q", "m*(k)", "m*(k_G)", "m", "predicted")
-    heads += tuple(f"iterations to {level:g}" for level in LEVELS)
+    heads: tuple[str, ...] = ("dataset", "kernel", "device", "n", "q", "m*(k)", "m*(k_G)", "m")
+    heads += ("predicted", *(f"iterations to {level:g}" for level in LEVELS))
     heads += (f"seconds to {LEVELS[-1]:g}", "Mercer's seconds", "set-up seconds")
     rows = []
     for case in cases:
@@ -227,7 +228,7 @@ def _table(cases: list[Case], size: Size) -> Table:
         )
         last = (case["seconds"][-1], case["training_seconds"], case["setup_seconds"])
         rows.append((*first, *(rounded(value, 3) for value in (*numbers, *last))))
-    title = f"SGD over Mercer, ratios to equal train error (at most {MOST_EPOCHS[size]} epochs)"
+    title = f"Ratios of SGD to Mercer at equal training error (at most {MOST_EPOCHS[size]} epochs)"
     return Table(title, heads, tuple(rows))
 
 

@@ -1,8 +1,9 @@
-"""Time to converge against batch size: plain SGD, the original EigenPro, Mercer (the paper's figure).
+"""Time to converge against batch size: plain SGD, the original EigenPro and Mercer.
 
-Seconds are iterations times seconds an iteration: the first are counted exactly with batches drawn at
-random, the second are measured here, one batch at a time and nothing kept (`convergence.py` has both).
-Iterations alone are the time on an ideal device, where one takes as long whatever its batch.
+Seconds are iterations times the seconds of one iteration.  Iterations are counted exactly with random
+batches; the time of one is measured here, one batch at a time with no kernel values kept
+(`convergence.py` does both).  The number of iterations alone is the time on an ideal device, where an
+iteration takes as long for every batch size.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.paper.data import Data
 from benchmarks.paper.power_law import exponent
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, rounded
 
-# (set, kernel, the paper's train error for its own set in that place): its second set is TIMIT.
+# (dataset, kernel, training error in the paper's figure).  The paper's second dataset is TIMIT.
 SETS = (("mnist", "gaussian", 1e-4), ("cifar10", "laplacian", 2e-4))
 LEVELS = (2e-4, 1e-4)
 POINTS: dict[Size, int] = {"smoke": 400, "quick": 2_500, "full": 20_000}
@@ -39,13 +40,13 @@ MOST_EPOCHS: dict[Size, int] = {"smoke": 60, "quick": 200, "full": 1_500}
 ROUNDS: dict[Size, int] = {"smoke": 1, "quick": 3, "full": 5}
 # Batch sizes are powers of this.
 RATIO: dict[Size, int] = {"smoke": 4, "quick": 2, "full": 2}
-# The paper's step gives iterations in proportion to 1 / m + 1 / m* beyond m*, a slope of -1/4 at 3 m*,
-# and of 0 in the end; up to m* it gives -1.
+# With the paper's step, iterations beyond m* are in proportion to 1 / m + 1 / m*: the slope is -1/4 at
+# 3 m* and tends to 0.  Up to m* it is -1.
 FLAT_FROM = 3.0
 LINEAR_SLOPE, FLAT_SLOPE = -0.8, -0.3
-# Counting leaves out rounding only.
+# Counting ignores only rounding.
 AGREEMENT = 1e-3
-# Times of one iteration are this uncertain on a machine that others share.
+# Relative error of the time of one iteration on a shared machine.
 TIMING_ERROR = 0.1
 
 Row = dict[str, Any]
@@ -56,19 +57,20 @@ def run(data: Data, size: Size) -> Result:
     curves = {"sets": found}
     n = POINTS[size]
     text = (
-        f"{n:,} points each of MNIST (Gaussian kernel) and of CIFAR-10 in grey (Laplacian kernel; in "
-        "the place of the paper's TIMIT, which is licensed), one-hot targets, bandwidth from the median "
-        f"distance, s = {found[0]['s']:,}. The paper has 10^5 points; counting epochs exactly for "
-        "every batch size needs the kernel matrix in memory. Seconds are iterations, counted with "
-        "batches drawn anew each epoch, times the best measured seconds of one iteration, one batch at "
-        "a time and no kernel value kept. The original EigenPro has Mercer's q; with eigenfunctions "
-        "from a subsample and Mercer's step it diverged here, so its correction is scaled to be stable "
-        "and its step follows from its own operator. Left: this device. Right: iterations, the time on "
-        "a device that takes as long for any batch. Curves end where "
-        f"{MOST_EPOCHS[size]:,} epochs did not suffice. The table after those of the sets also has the "
-        "epochs at m* with batches always in one fixed order, which is why Mercer's own loop changes "
-        "it, and the last one whole runs in that order: their seconds show what counting is worth. "
-        "Every method should fall along the dotted line as far as its own m* and then run flat."
+        f"{n:,} points each of MNIST (Gaussian kernel) and of CIFAR-10 in grey (Laplacian kernel; it "
+        "replaces the paper's TIMIT, which is licensed), with one-hot targets, bandwidths from the "
+        f"median distance, and s = {found[0]['s']:,}. The paper uses 10^5 points; counting epochs "
+        "exactly for every batch size needs the whole kernel matrix in memory. Seconds are the number "
+        "of iterations, with batches redrawn in every epoch, times the best measured time of one "
+        "iteration, with one batch at a time and no kernel values kept. The original EigenPro uses "
+        "Mercer's q. With eigenfunctions from a subsample and Mercer's step it diverged here, so its "
+        "correction is scaled to be stable and its step follows from its own operator. Left: time on "
+        "this device. Right: iterations, which is the time on a device where an iteration takes as long "
+        f"for every batch size. Curves end where {MOST_EPOCHS[size]:,} epochs were not enough. The "
+        "table after those of the datasets also lists the epochs at m* with a fixed batch order; they "
+        "are the reason why Mercer's own loop changes the order. The last table lists complete runs in "
+        "the fixed order and compares their measured seconds with the computed ones. Every method "
+        "should follow the dotted line up to its own m* and then be flat."
     )
     tables = [_table(one) for one in found] + [_summary(found), _end_to_end(found)]
     return Result(
@@ -87,7 +89,7 @@ def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> di
     given = centred(found).problem(kernel)
     n, ratio = given.n, RATIO[size]
     powers = [ratio**i for i in range(int(math.log(n, ratio)) + 1)]
-    batch_sizes = [math.ceil(n / math.ceil(n / m)) for m in powers]  # batches are of even sizes
+    batch_sizes = [math.ceil(n / math.ceil(n / m)) for m in powers]  # batches have even sizes
     rows: list[Row] = []
     timers: list[Timer] = []
     critical: dict[str, float] = {}
@@ -128,7 +130,7 @@ def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> di
         "m_C": given.plan.capacity_batch_size,
         "critical": critical,
         "twice_is_worse": twice,
-        "orders": orders,  # epochs at m*, batches drawn anew and in one fixed order
+        "orders": orders,  # epochs at m*, with redrawn batches and in a fixed order
         "agreement": differences,
         "trained": trained,
         "rows": rows,
@@ -136,7 +138,7 @@ def _one_set(data: Data, size: Size, name: str, kernel: str, level: float) -> di
 
 
 def _fastest(name: str, rows: list[Row], level: float) -> int | None:
-    """The row of a method with the fewest seconds to the level."""
+    """Index of the method's row with the fewest seconds to the level."""
     reached = [i for i, row in enumerate(rows) if row["method"] == name and _at(row, "seconds", level)]
     return min(reached, key=lambda i: _at(rows[i], "seconds", level) or math.inf, default=None)
 
@@ -153,7 +155,7 @@ def _counted(of: Method, m: int, most_epochs: int) -> Row | None:
 
 
 def _twice_is_worse(of: Method, counted: list[Row], level: float, most_epochs: int) -> bool:
-    """Flat because it must be: beyond m*, twice the step does not converge sooner."""
+    """Whether doubling the step beyond m* does not help, so that the curve is flat for a reason."""
     beyond = [row for row in counted if row["m"] >= of.critical and _at(row, "epochs", level)]
     if not beyond:
         return False
@@ -172,13 +174,13 @@ def _at(row: Row, what: str, level: float) -> float | None:
 
 
 def _curve(one: dict[str, Any], name: str, what: str) -> tuple[list[int], list[float]]:
-    """Batch sizes and iterations or seconds to the set's level."""
+    """Batch sizes and iterations or seconds to the dataset's level."""
     rows = [row for row in one["rows"] if row["method"] == name and _at(row, what, one["level"])]
     return [row["m"] for row in rows], [float(_at(row, what, one["level"]) or 0) for row in rows]
 
 
 def _slope(one: dict[str, Any], name: str, what: str, low: float, high: float) -> float:
-    """Of the logarithm against that of m, for low <= m <= high; NaN for fewer than two sizes."""
+    """Slope of the logarithm against that of m, for low <= m <= high; NaN for fewer than two sizes."""
     pairs = [(m, v) for m, v in zip(*_curve(one, name, what), strict=True) if low <= m <= high]
     return exponent([m for m, _ in pairs], [v for _, v in pairs])
 
@@ -205,7 +207,7 @@ def _linear(found: list[dict[str, Any]]) -> Claim:
     exact = max(one["agreement"] for one in found) <= AGREEMENT
     why = f"not for {', '.join(bad)}" if exact else "the count does not agree with training"
     return Claim(
-        claim="Iterations to converge fall in proportion to 1/m up to m*, and hardly beyond.",
+        claim="The number of iterations falls in proportion to 1/m up to m*, and hardly beyond.",
         where="section 3, and the figure of time to converge against batch size",
         published="slope −1, then 0 (theory; curves without numbers)",
         ours="slopes of log iterations against log m: " + "; ".join(parts),
@@ -221,20 +223,22 @@ def _extended(found: list[dict[str, Any]]) -> Claim:
         fewer.append(_best(one, SGD, "iterations") / _best(one, MERCER, "iterations"))
         parts.append(
             f"{one['name']}: m* from {critical[SGD]:.1f} to {critical[MERCER]:.0f}, fewest iterations "
-            f"{_best(one, SGD, 'iterations'):,.0f} (SGD) and {_best(one, MERCER, 'iterations'):,.0f}"
+            f"{_best(one, SGD, 'iterations'):,.0f} (SGD) and {_best(one, MERCER, 'iterations'):,.0f} "
+            "(Mercer)"
         )
-    # Saturated, iterations are in proportion to lambda_1, so they should fall about as m* / beta rises.
+    # Beyond m*, iterations are in proportion to lambda_1, so they should fall about as m* / beta rises.
     shares = [f / g for f, g in zip(fewer, gains, strict=True)]
     holds = min(gains) >= 10 and min(shares) >= 0.5
     return Claim(
-        claim="The levelled kernel extends linear scaling from m*(k) to the batch the device can use.",
+        claim="The levelled kernel extends linear scaling from m*(k) to the batch size that the device "
+        "can use.",
         where="section 4, and the figure of time to converge against batch size",
         published="m*(k) about 4–7 on real data, m*(k_G) = m_G (hundreds to thousands; Titan Xp)",
         ours="; ".join(parts),
         verdict=judge(
             holds,
             min(gains) > 1 and min(fewer) > 1,
-            f"m* grows {min(gains):.0f} times at least, fewest iterations fall {min(fewer):.0f} times",
+            f"m* grows at least {min(gains):.0f} times, and iterations fall {min(fewer):.0f} times",
         ),
     )
 
@@ -247,20 +251,21 @@ def _on_device(found: list[dict[str, Any]]) -> Claim:
         ratios.append(_best(one, SGD, "seconds") / _best(one, MERCER, "seconds"))
         slopes.append(slope)
         parts.append(
-            f"{one['name']}: slope {_text(slope)} up to m = {until:.0f}, best times "
-            f"{_best(one, SGD, 'seconds'):.2f} s (SGD) and {_best(one, MERCER, 'seconds'):.2f} s"
+            f"{one['name']}: Mercer's slope {_text(slope)} up to m = {until:.0f}, best times "
+            f"{_best(one, SGD, 'seconds'):.2f} s (SGD) and {_best(one, MERCER, 'seconds'):.2f} s "
+            "(Mercer)"
         )
-    steepest = max(slopes)
+    flattest = max(slopes)
     return Claim(
-        claim="In time, too, larger batches pay in proportion until the device is saturated.",
+        claim="Time, too, falls in proportion to 1/m until the device is saturated.",
         where="the figure of time to converge against batch size",
         published="curves without numbers (Titan Xp)",
-        ours="Mercer in seconds on this device: " + "; ".join(parts),
+        ours="seconds on this device: " + "; ".join(parts),
         verdict=judge(
-            steepest <= LINEAR_SLOPE,
-            steepest <= FLAT_SLOPE and min(ratios) > 1 + TIMING_ERROR,
-            f"this device is busy with less than a GPU, and time falls as m^{steepest:.2f}; Mercer's "
-            f"best is at least {min(ratios):.1f} times as fast as SGD's best",
+            flattest <= LINEAR_SLOPE,
+            flattest <= FLAT_SLOPE and min(ratios) > 1 + TIMING_ERROR,
+            "this device is saturated by smaller batches than a GPU, and time falls only as "
+            f"m^{flattest:.2f}; SGD's best time is at least {min(ratios):.1f} times Mercer's",
         ),
     )
 
@@ -281,7 +286,7 @@ def _original(found: list[dict[str, Any]]) -> Claim:
         verdict=judge(
             min(ratios) > 1 + TIMING_ERROR,
             min(ratios) > 1 - TIMING_ERROR,
-            f"the original takes {min(ratios):.2f} times as long on one set",
+            f"the original takes {min(ratios):.2f} times as long on one dataset",
         ),
     )
 
@@ -299,7 +304,7 @@ def _table(one: dict[str, Any]) -> Table:
         rows.append((row["method"], row["m"], round(row["iteration_ms"], 3), *numbers))
     heads = [f"{what} to {level:g}" for level in LEVELS for what in ("iterations", "seconds")]
     title = f"{one['name']}, {one['kernel']}, n = {one['n']:,}, s = {one['s']:,}, q = {one['q']}"
-    return Table(title, ("method", "batch size", "ms an iteration", *heads), tuple(rows))
+    return Table(title, ("method", "batch size", "ms per iteration", *heads), tuple(rows))
 
 
 def _summary(found: list[dict[str, Any]]) -> Table:
@@ -317,19 +322,18 @@ def _summary(found: list[dict[str, Any]]) -> Table:
         for name in METHODS
     )
     heads = (
-        "set",
+        "dataset",
         "method",
         "m*",
         "fewest iterations",
         "best seconds",
-        "twice the step is faster beyond m*",
-        "epochs at m*, batches drawn anew",
-        "in one fixed order",
+        "doubling the step beyond m* helps",
+        "epochs at m*, batches redrawn",
+        "epochs at m*, fixed order",
     )
     worst = max(one["agreement"] for one in found)
-    return Table(
-        f"At the best batch size; counted losses differ from training's by {worst:.1e}", heads, rows
-    )
+    title = f"Best batch sizes; counted losses differ from those of training by {worst:.1e}"
+    return Table(title, heads, rows)
 
 
 def _end_to_end(found: list[dict[str, Any]]) -> Table:
@@ -340,15 +344,15 @@ def _end_to_end(found: list[dict[str, Any]]) -> Table:
                 numbers = (run["epochs"], rounded(run["counted_seconds"]), rounded(run["seconds"]))
                 rows.append((one["name"], name, run["m"], *numbers, rounded(run["error"])))
     heads = (
-        "set",
+        "dataset",
         "method",
         "batch size",
         "epochs",
-        "seconds, counted",
-        "seconds, taken",
-        "train error",
+        "seconds, computed",
+        "seconds, measured",
+        "training error",
     )
-    title = "Trained in earnest at the best batch size, in one fixed order of batches"
+    title = "Complete runs at the best batch size, with a fixed batch order"
     return Table(title, heads, tuple(rows))
 
 
@@ -382,7 +386,7 @@ def plot(result: Result, folder: Path) -> list[Path]:
 
 
 def _mark(ax: Any, one: dict[str, Any]) -> None:
-    """Names of the vertical lines: critical batches above the axes, the device's at the bottom."""
+    """Label the vertical lines: critical batch sizes above the axes, the device's at the bottom."""
     critical, across = one["critical"], ax.get_xaxis_transform()
     names = {
         "$m^*(k)$": critical[SGD],

@@ -1,8 +1,8 @@
-"""Comparison with the state of the art: the paper's table on MNIST, ImageNet, TIMIT and SUSY.
+"""Comparison with the state of the art: the paper's table for MNIST, ImageNet, TIMIT and SUSY.
 
-Mercer beside plain SGD and the original EigenPro on the same engine, support vector machines, Nyström
-ridge and gradient boosting, on the sets that are at hand; those that are not run as stand-ins of their
-shape, for their seconds only.  MNIST with deformed digits is `deformed.py`.
+Mercer is compared with plain SGD and the original EigenPro on the same engine, support vector machines,
+Nyström ridge and gradient boosting, on the datasets that are available.  The others are replaced by
+random data of the same shape, to measure time only.  MNIST with deformed digits is in `deformed.py`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from benchmarks.paper.peers import (
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each
 from mercer import KernelClassifier
 
-MERCER, MERCER_SAME = "Mercer, nothing set", "Mercer, the SVM's kernel, no ridge"
+MERCER, MERCER_SAME = "Mercer, defaults", "Mercer, the SVM's kernel, no ridge"
 NYSTROM = "Nyström ridge (Falkon's model)"
-# Published: the paper's abstract and table, as far as they could be read; hardware, one GTX Titan Xp.
+# From the paper's abstract; one GTX Titan Xp.
 PUBLISHED_IMAGENET_HOURS = 1.0
 IMAGENET = "imagenet"
 
-# n of the paper's largest runs.
+# Training rows of the paper's largest runs.
 PAPER_ROWS = {"timit": 1_100_000, "imagenet": 1_300_000, "susy": 600_000}
 PUBLISHED_ROWS = Table(
-    "The paper's own rows, on one GTX Titan Xp with 12 GB, as far as they could be verified",
-    ("set", "rows", "error", "time"),
+    "Published results, on one GTX Titan Xp with 12 GB, as far as they could be verified",
+    ("dataset", "rows", "error", "time"),
     (
         ("MNIST, deformed", 1_000_000, "0.72 %", "not quoted"),
         ("ImageNet features", 1_300_000, "not quoted", "under an hour"),
@@ -55,20 +55,20 @@ PUBLISHED_ROWS = Table(
         ("MNIST (the authors' repository, not the paper)", 60_000, "1.23 %", "6.2 s, 12 GB GPU"),
     ),
 )
-Found = dict[str, tuple[dict[str, Measured], int]]  # by set: methods, and test rows
+Found = dict[str, tuple[dict[str, Measured], int]]  # by dataset: the methods, and the test rows
 EpochRow = tuple[str, int, float, int, float]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is run at a size."""
+    """What runs at a size."""
 
     rows: dict[str, int]
     test_rows: int | None
     centres: int  # of Nyström ridge
     stand_ins: dict[str, int]
-    slow_on: tuple[str, ...]  # sets on which peers run that take ten times as long as others
-    baseline_seconds: float  # that SGD and the original EigenPro may take on a set
+    slow_on: tuple[str, ...]  # datasets for peers that take ten times as long as the others
+    baseline_seconds: float  # time limit of SGD and of the original EigenPro on a dataset
     rounds: int
 
 
@@ -91,8 +91,8 @@ SCALES: dict[Size, Scale] = {
         5.0,
         2,
     ),
-    # LibSVM's hours on more of Covertype would be days.  ImageNet's 1,000 outputs of 1.3e6 points need
-    # 30 GiB for the weights and their copies alone.
+    # LibSVM takes hours here and would take days on more of Covertype.  ImageNet's 1,000 outputs for
+    # 1.3e6 points need 30 GiB for the weights and their copies alone.
     "full": Scale(
         {"mnist": 60_000, "covtype": 100_000},
         None,
@@ -126,8 +126,11 @@ def methods_for(data: Set, bandwidth: float, scale: Scale) -> dict[str, Callable
 
 
 def first_epoch_seconds(data: Set) -> float:
-    """Of one epoch with the Laplacian; later ones take twice that where no kernel values can be kept."""
-    width = median_distance(data.X)  # times hardly depend on it
+    """Seconds of the first epoch with the Laplacian kernel.
+
+    Later ones take twice as long where no kernel values can be kept.
+    """
+    width = median_distance(data.X)  # time hardly depends on it
     model = KernelClassifier(
         "laplacian", bandwidth=width, ridge=0.0, early_stopping=False, max_iter=1, random_state=0
     ).fit(data.X, data.y)
@@ -147,7 +150,7 @@ def run(data: Data, size: Size) -> Result:
     tables, curves, found = [], {}, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # Boosters remark on the arrays they are given; nothing here depends on it.
+        # Gradient boosting warns about the type of the arrays, which does not matter here.
         warnings.simplefilter("ignore", UserWarning)
         for name, n in scale.rows.items():
             part = data.load(name, n, test_rows=scale.test_rows)
@@ -162,13 +165,13 @@ def run(data: Data, size: Size) -> Result:
                 (m.method, round(100 * m.error, 2), round(m.seconds, 2), m.note)
                 for m in measured.values()
             )
-            tables.append(Table(title, ("method", "test error, %", "seconds of training", ""), rows))
+            tables.append(Table(title, ("method", "test error, %", "seconds of training", "note"), rows))
             curves[title] = [[m.method, m.seconds, m.error] for m in measured.values()]
         epochs = {name: epoch_row(data, name, n) for name, n in scale.stand_ins.items()}
     tables += [
         Table(
-            "One epoch, Laplacian kernel; hours at the paper's n are extrapolated by the square law",
-            ("set", "rows here", "seconds here", "the paper's rows", "hours at the paper's"),
+            "One epoch with the Laplacian kernel; hours at the paper's n are extrapolated as n²",
+            ("dataset", "rows here", "seconds here", "the paper's rows", "hours at the paper's rows"),
             tuple(epochs.values()),
         ),
         PUBLISHED_ROWS,
@@ -179,16 +182,16 @@ def run(data: Data, size: Size) -> Result:
         _imagenet_claim(epochs[IMAGENET]),
     )
     text = (
-        "Error and training time of Mercer beside what else trains on the same rows and, for kernel "
-        "methods, with the same kernel and bandwidth. Compared methods ran in turn, and the best time "
-        f"of {scale.rounds} counts for those that take less than a few seconds. Times are of `fit` "
-        "alone. Mercer holds a tenth of the rows out to know when to stop; support vector machines "
-        "train on all. TIMIT, ImageNet features and SUSY are not to be had here: what stands for them "
-        "is random numbers of their shape, for seconds only. "
+        "Error and training time of Mercer and of other methods on the same rows and, for kernel "
+        "methods, with the same kernel and bandwidth. The methods ran in turn, and for those that take "
+        f"less than a few seconds the best time of {scale.rounds} runs counts. Times are of `fit` "
+        "alone. Mercer holds out a tenth of the rows for early stopping; support vector machines train "
+        "on all rows. TIMIT, ImageNet features and SUSY are not available here; random data of their "
+        "shape replaces them, to measure time only. "
     )
     spared = [name for name in scale.rows if name not in scale.slow_on]
     if spared:
-        text += f"For their time, {', '.join(SLOW)} run on {', '.join(spared)} only with --full. "
+        text += f"{', '.join(SLOW)} are slow and run on {', '.join(spared)} only with --full. "
     text += missing()
     return Result(
         "comparison", "Comparison with the state of the art", text.strip(), claims, tuple(tables), curves
@@ -196,7 +199,7 @@ def run(data: Data, size: Size) -> Result:
 
 
 def _accuracy_claim(found: Found) -> Claim:
-    """Error within one standard error of the best peer's, and less time than each as accurate one."""
+    """The error must be within a standard error of the best peer's, and no accurate peer faster."""
     good, quick, told = 0, 0, []
     for name, (measured, n_test) in found.items():
         ours = measured[MERCER]
@@ -212,9 +215,9 @@ def _accuracy_claim(found: Found) -> Claim:
             f"({best.method}) {best.error:.2%} in {best.seconds:.1f} s"
         )
     n_sets = len(found)
-    why = f"as accurate as the best peer on {good} of {n_sets} sets, and also fastest on {quick}"
+    why = f"as accurate as the best peer on {good} of {n_sets} datasets, and also fastest on {quick}"
     return Claim(
-        "State-of-the-art errors at a small part of the computation of other methods.",
+        "State-of-the-art errors at a fraction of the computation of other methods.",
         "comparison table",
         "MNIST with deformed digits 0.72 %; ImageNet under an hour; one GTX Titan Xp",
         "; ".join(told),
@@ -223,7 +226,7 @@ def _accuracy_claim(found: Found) -> Claim:
 
 
 def _solver_claim(found: Found) -> Claim:
-    """The same kernel by three solvers: is Mercer's the shortest way to the error?"""
+    """Compares three solvers with the same kernel."""
     wins, told = [], []
     for name, (measured, n_test) in found.items():
         ours = measured[MERCER_SAME]
@@ -239,12 +242,12 @@ def _solver_claim(found: Found) -> Claim:
         "comparison table",
         "not quoted; one GTX Titan Xp",
         "; ".join(told),
-        judge_each(wins, "so on {count} sets, at no worse an error"),
+        judge_each(wins, "on {count} datasets, with no larger error"),
     )
 
 
 def _imagenet_claim(row: EpochRow) -> Claim:
-    """One epoch, extrapolated, can rule the claim out but not prove it."""
+    """An extrapolated epoch can refute the claim but not prove it."""
     name, rows, _, _, hours = row
     ours = f"{hours:.1f} hours for one epoch here, extrapolated from {rows:,} rows of {name}"
     return Claim(
@@ -257,9 +260,9 @@ def _imagenet_claim(row: EpochRow) -> Claim:
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    """Error against seconds, one panel a set."""
+    """Error against seconds, one panel per dataset."""
     figure, axes = panels(len(result.curves), size=(5.2 * len(result.curves), 4.4))
-    # One colour a method in all panels: not every method runs on every set.
+    # A method has the same colour in all panels, although not every method runs on every dataset.
     methods = list(dict.fromkeys(p[0] for points in result.curves.values() for p in points))
     for axis, (title, points) in zip(axes, result.curves.items(), strict=True):
         for method, seconds, error in points:

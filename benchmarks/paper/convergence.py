@@ -1,24 +1,24 @@
 """How many epochs a method needs, counted exactly, and how long one of its iterations takes here.
 
-A step of size gamma on batch t takes gamma A[:, t] W_t g_t from the values f of the function at all
+A step of size gamma on batch t subtracts gamma A[:, t] W_t g_t from the values f of the function at all
 training points, where g_t is the residual on the batch and A is
 
     K                              plain SGD
     K_q = K - Z D Z^T              the improved iteration, Z = Phi V
     K - K Z D' Z^T                 the original EigenPro
 
-so that the residuals g that one epoch meets, each just before its own step, solve a triangular system,
+The residuals g of one epoch, each taken just before its own step, therefore solve a triangular system,
 
     (I + gamma L W) g = f - y,       L the part of A below the diagonal blocks of the batches,
 
-and the epoch leaves f - gamma A W g.  One solve costs the same for batches of one and of thousands.
-Counting this way leaves out nothing but rounding, and `agreement` checks it against training itself.
+and after the epoch the values are f - gamma A W g.  One solve costs the same for every batch size.
+Counting this way ignores only rounding, and `agreement` checks it against training itself.
 
-Batches are drawn anew in each epoch, from a few random orders.  In *one* fixed order plain SGD with
-small batches is a cyclic coordinate descent and needs many times the epochs that random batches need
-(Sun and Ye 2021 have the worst case); to compare with that would flatter us.  Mercer's own loop is in
-between: it visits panels, and the batches of each, in another order in each epoch, and always the same
-batches.
+Batches are redrawn in every epoch, from a few random orders.  In *one* fixed order plain SGD with small
+batches is a cyclic coordinate descent and needs many times more epochs than with random batches (Sun and
+Ye 2021 give the worst case), so that a comparison with it would favour Mercer.  Mercer's own loop is in
+between: its batches stay the same, and panels and the batches of each are visited in another order in
+every epoch.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from mercer.training.baselines import OriginalPreconditioner
 
 SGD, ORIGINAL, MERCER = "SGD", "original EigenPro", "Mercer"
 METHODS = (SGD, ORIGINAL, MERCER)
-# Random orders that epochs draw from.  Where this was tried, 4 and 8 needed the same epochs.
+# Random orders that epochs draw from.  With 8 instead of 4 the same number of epochs was needed.
 ORDERS = 4
-# The paper's s = 2,000 is a small part of its points; here n is small, so s is a share of it.
+# The paper's s = 2,000 is a small share of its points; here n is small, so s is a fixed share of it.
 SUBSAMPLE_SHARE = 0.25
-# The paper's bandwidth for MNIST, 5, is half the median distance between digits; the Laplacian's profile
-# exp(-u) falls to the same order at the median itself.
+# The paper's bandwidth for MNIST, 5, is half the median distance between digits; the Laplacian kernel
+# falls to the same order of magnitude with the median itself as bandwidth.
 GAUSSIAN_SHARE, LAPLACIAN_SHARE = 0.5, 1.0
-# Iterations timed together, at most so many and about so long.
+# Iterations timed together: at most this many, and for about this long.
 TIMED_ITERATIONS = 24
 TIMED_SECONDS = 0.06
-# Epochs in which counting is compared with training.
+# Epochs over which counting is compared with training.
 AGREEMENT_EPOCHS = 4
-# Enough for a largest eigenvalue within about a hundredth.
+# Power iterations; enough for the largest eigenvalue within about 1 %.
 POWER_STEPS = 100
-# A loss this many times that of predicting nothing counts as divergence.
+# A loss this many times that of a zero prediction counts as divergence.
 DIVERGED = 10.0
 
 
 @dataclass(frozen=True)
 class Centred:
-    """A set in random order, with centred features and centred one-hot targets."""
+    """A dataset in random order, with centred features and centred one-hot targets."""
 
     x: Tensor  # (n, d)
     y: Tensor  # (n, l)
@@ -95,7 +95,7 @@ class Centred:
 
 
 def centred(found: Set) -> Centred:
-    """Centring changes neither kernel, and distances round less."""
+    """Centring does not change the kernels and reduces the rounding error of distances."""
     order = np.random.default_rng(0).permutation(len(found.X))
     x = torch.from_numpy(np.ascontiguousarray(found.X[order]))
     y = torch.from_numpy(found.targets()[order])
@@ -105,7 +105,7 @@ def centred(found: Set) -> Centred:
 
 @dataclass(frozen=True)
 class Method:
-    """A method on a problem: its operator, and what its step is made from."""
+    """A method on a problem: its operator, and the numbers that give its step."""
 
     name: str
     problem: Problem
@@ -138,24 +138,24 @@ def method(name: str, given: Problem) -> Method:
 
 
 def _original(given: Problem, K: Tensor, Z: Tensor) -> Method:
-    """The original EigenPro with the same q, mended so that it converges at all.
+    """The original EigenPro with the same q, corrected so that it converges.
 
-    K (I - Z D Z^T) has directions that grow wherever Z D Z^T has an eigenvalue above 1, and with
-    eigenfunctions from a subsample it has: at other points they are not of the length that
-    s / (n sigma²) takes them for.  So here their lengths are measured, and what their angles add is
-    scaled away; beta and lambda_1 are those of the mended operator.
+    K (I - Z D Z^T) has growing directions if Z D Z^T has an eigenvalue above 1.  With eigenfunctions
+    from a subsample it does: at other points their norms differ from those that s / (n sigma²) assumes.
+    So their norms are measured here, and D is scaled down for the angles between them.  beta and
+    lambda_1 are those of the corrected operator.
     """
     sigma = torch.tensor(given.plan.eigenvalues[: given.plan.preconditioner_rank])  # (q,) over s
     D = (1 - sigma[-1] / sigma) / Z.square().sum(0)  # (q,)
     scaled = (D.sqrt() * Z).double()  # (n, q)
     largest = float(torch.linalg.eigvalsh(scaled.T @ scaled)[-1])
-    D = D * min(1.0, float(1 - sigma[-1] / sigma[0]) / largest)  # the ideal one's largest eigenvalue
+    D = D * min(1.0, float(1 - sigma[-1] / sigma[0]) / largest)  # largest eigenvalue in the ideal case
     A = K - (K @ Z * D) @ Z.T  # (n, n)
     diagonal = A.diagonal()
     beta = float(diagonal.mean())
     W = (beta / diagonal.clamp(min=beta))[:, None]  # (n, 1)
     v = torch.randn(len(A), 1, generator=torch.Generator().manual_seed(0))
-    for _ in range(POWER_STEPS):  # A is not symmetric, but similar to a matrix that is
+    for _ in range(POWER_STEPS):  # A is not symmetric, but similar to a symmetric matrix
         v = A @ (W * (v / v.norm()))  # (n, 1)
     preconditioner = OriginalPreconditioner(given.levelled, Z, D)
     return Method(ORIGINAL, given, preconditioner, A, W, beta, float(v.norm()) / len(A))
@@ -163,13 +163,13 @@ def _original(given: Problem, K: Tensor, Z: Tensor) -> Method:
 
 @dataclass(frozen=True)
 class Losses:
-    """Of epoch after epoch, from the loss of predicting nothing on."""
+    """Losses of successive epochs; the first of `after` is that of a zero prediction."""
 
-    after: tuple[float, ...]  # at each epoch's end
-    met: tuple[float, ...]  # of each batch just before its step, as training reports it
+    after: tuple[float, ...]  # at the end of each epoch
+    met: tuple[float, ...]  # mean over batches just before their steps, as training reports it
 
     def epochs_to(self, level: float) -> float | None:
-        """Epochs until the train error is `level`, between two epochs as if it fell geometrically."""
+        """Epochs until the training error is `level`, interpolated geometrically between epochs."""
         for i, loss in enumerate(self.after):
             if loss <= level:
                 before = self.after[i - 1] if i else loss
@@ -186,9 +186,10 @@ class Losses:
 def count(
     of: Method, m: int, least: float, most_epochs: int, step: float = 1.0, fixed: bool = False
 ) -> Losses:
-    """Epochs with batch m until the train error is `least`, at most `most_epochs`.
+    """Losses with batch size m until the training error is `least`, for at most `most_epochs`.
 
-    `step` multiplies the method's own; `fixed` visits the batches always in the order of training.
+    `step` multiplies the method's step size.  With `fixed`, every epoch visits the batches in the order
+    of the points.
     """
     gamma = step * of.gamma(m)
     solves = [_triangle(of, order, ends, gamma) for order, ends in _orders(of, m, fixed)]
@@ -207,7 +208,7 @@ def count(
 
 
 def _orders(of: Method, m: int, fixed: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Orders of the points, (n,), and for each place where its batch starts, (n,)."""
+    """Orders of the points, (n,), and for each position the start of its batch, (n,)."""
     n = of.problem.n
     cut = batches(n, of.problem.plan.subsample_size if fixed else 0, m)
     starts = torch.cat([torch.full((b.stop - b.start,), b.start) for b in cut])
@@ -217,15 +218,15 @@ def _orders(of: Method, m: int, fixed: bool) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _triangle(of: Method, order: Tensor, starts: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """I + gamma L W in the given order, (n, n), by columns as the solver wants it."""
+    """I + gamma L W in the given order, (n, n), stored by columns as the solver expects."""
     T = (of.A * (gamma * of.W.T))[order][:, order].T.contiguous()  # (n, n) transposed
-    # Column j of the transposed matrix is row j: places before the start of its batch remain.
+    # Column j of the transposed matrix is row j; entries before the start of its batch remain.
     T.mul_(torch.arange(len(T))[:, None] < starts)
     return order, T.T
 
 
 class Timer:
-    """Times one iteration of a method with batch m."""
+    """Times one iteration of a method with batch size m."""
 
     def __init__(self, of: Method, m: int) -> None:
         self.of, self.m = of, m
@@ -233,18 +234,19 @@ class Timer:
         self.iterations = Iterations(of.problem, of.preconditioner, m, of.W)
 
     def measure(self) -> None:
-        """Time a few iterations more; the best mean counts, as others share the machine."""
+        """Time a few more iterations; the best mean counts, since others may share the machine."""
         n = len(self.iterations)
-        # Spread over the points, since those of the subsample take a little less.
+        # Spread over the points, since those of the subsample take slightly less time.
         spread = np.linspace(0, n - 1, min(n, TIMED_ITERATIONS)).astype(int)
         with Stopwatch() as watch:
             done = self.iterations.run(spread.tolist(), seconds=TIMED_SECONDS)
         self.best = min(self.best, watch.seconds / done)
 
     def train(self, level: float, most_epochs: int) -> dict[str, float] | None:
-        """Iterate in earnest, batches in one fixed order, for as many epochs as counting says it takes.
+        """Run all iterations to the level in a fixed batch order, for the epochs that counting gives.
 
-        Seconds of all of it beside iterations times the seconds of one, and the train error reached.
+        Returns the measured seconds, those computed from one iteration, and the training error reached;
+        None where the level is not reached.
         """
         of, iterations = self.of, self.iterations
         counted = count(of, self.m, level, most_epochs, fixed=True).epochs_to(level)
@@ -267,8 +269,8 @@ class Timer:
 
 
 def time_iterations(timers: Sequence[Timer], rounds: int) -> None:
-    """In turn, so that a slow moment of the machine meets all alike."""
-    for timer in timers:  # the first touch of memory is not an iteration's
+    """Measure in turn, so that slow moments of the machine affect all alike."""
+    for timer in timers:  # the first use of memory does not count
         timer.iterations.run([0])
     for _ in range(rounds):
         for timer in timers:
@@ -276,10 +278,10 @@ def time_iterations(timers: Sequence[Timer], rounds: int) -> None:
 
 
 def agreement(of: Method) -> float:
-    """Largest relative difference between losses counted and losses of training itself (Mercer's)."""
+    """Largest relative difference between counted losses and those of training (for Mercer)."""
     trained = train(of.problem, exactly(AGREEMENT_EPOCHS), shuffled=False).history
     if any(epoch.halvings for epoch in trained.epochs):
-        return math.inf  # another step: nothing to compare
+        return math.inf  # training changed the step, so the losses cannot be compared
     m = of.problem.plan.batch_size
     counted = count(of, m, 0.0, AGREEMENT_EPOCHS, fixed=True).met
     pairs = zip(counted, trained.column("train_loss"), strict=True)

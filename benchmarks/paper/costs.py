@@ -1,12 +1,13 @@
-"""Table 1 of the paper: computation and memory of an iteration of SGD, and what EigenPro adds to it.
+"""Table 1 of the paper: computation and memory of an iteration of SGD, and what EigenPro adds.
 
     SGD                 n m (d + l) operations, n (m + d + l) numbers in memory
     improved EigenPro   + s m q operations,     + s q numbers
     original EigenPro   + n m q operations,     + n q numbers
 
-Operations are counted as the code runs: a dispatch mode sees every matrix product and every exponential
-of one epoch, on one thread.  Times are those of the same epoch with nothing kept and every batch
-evaluated by itself, as the paper describes the methods.  Peak memory is read in a process of its own.
+Operations are counted while the code runs: a dispatch mode sees every matrix product and every
+exponential of one epoch, on one thread.  Times are those of the same epoch with no kernel values kept
+and one batch evaluated at a time, as the paper describes the methods.  Peak memory is measured in a
+separate process.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ from benchmarks.paper.problem import Problem
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, shortfalls
 from benchmarks.peak import run_apart
 
-# The paper's sizes: n, d and l of its four sets, its s for n > 1e5; q is of its order.
+# The paper's sizes: n, d and l of its four datasets, and its s for n > 1e5; q is of the paper's order.
 LARGE = {"MNIST": (10**6, 784, 10)} | {
     name.upper(): (shape.n, shape.d, shape.n_classes) for name, shape in STAND_INS.items()
 }
 LARGE_S, LARGE_Q = 12_000, 100
-# Counts and formulas agree if they are this close: the code adds lower-order terms.
+# Counts and formulas agree within this share; the code adds lower-order terms.
 AGREEMENT = 0.10
-# A judgement: times of one epoch may differ so much from run to run on a shared machine.
+# Relative differences between runs that count as noise on a shared machine; a judgement.
 TIMING_NOISE = 0.10
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Sizes: n grows at the first s and q, then s and q at the middle n."""
+    """n grows at the first s and q; then s and q grow at the middle n."""
 
     n: tuple[int, ...]
     s: tuple[int, ...]
     q: tuple[int, ...]
     runs: int
-    # n, s, q of the peaks of memory: large enough for s q to be seen beside pages and workspaces.
+    # n, s, q for peak memory: large enough for s q to show next to workspaces.
     memory: tuple[tuple[int, int, int], ...]
 
 
@@ -69,14 +70,14 @@ GRIDS: dict[Size, Grid] = {
 
 
 def formula(method: str, p: Problem) -> float:
-    """The paper's operations of one epoch, n / m iterations."""
+    """Operations of one epoch, n / m iterations, by the paper's formula."""
     n, s, q = p.plan.n, p.plan.subsample_size, p.plan.preconditioner_rank
     added = {"SGD": 0, "original EigenPro": n * q}
     return float(n * (n * (p.plan.d + p.n_outputs) + added.get(method, s * q)))
 
 
 def peaks(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, float]] | None:
-    """Bytes at the peak of each method, for each (n, s, q), in a process of its own."""
+    """Peak bytes of each method for each (n, s, q), measured in a separate process."""
     if sys.platform != "linux":
         return None
     arguments = ["-m", "benchmarks.paper.peak_memory", json.dumps(list(sizes))]
@@ -85,7 +86,7 @@ def peaks(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, float]] | Non
 
 
 def overhead(row: dict[str, Any], method: str, kind: str) -> float:
-    """What a method adds to SGD, as a share of it; `kind` is "operations", "formula" or "seconds"."""
+    """What a method adds to SGD, relative to SGD; `kind` is "operations", "formula" or "seconds"."""
     return float(row[kind][method] / row[kind]["SGD"] - 1)
 
 
@@ -129,15 +130,15 @@ def run(data: Data, size: Size) -> Result:
         name="costs",
         title="Cost of an iteration",
         text=(
-            "One epoch of plain SGD, of the improved iteration (the method of the paper) and of the "
-            f"original EigenPro, on MNIST (d = {x.shape[1]}, l = {y.shape[1]}, m = {BATCH}, Gaussian, "
-            f"bandwidth {BANDWIDTH:g}): multiply-adds of all matrix products and kernel evaluations, "
-            "counted as the code runs them, beside the paper's formulas; the best time of several; and "
-            "the peak of memory on random points of 100 features. All methods evaluate one batch at a "
-            f"time and keep nothing, as they are described; {OURS} is the same improved iteration as "
-            "Mercer really runs it, without kept values. The original EigenPro here keeps its "
+            "One epoch of plain SGD, of the improved iteration (the paper's method) and of the original "
+            f"EigenPro on MNIST (d = {x.shape[1]}, l = {y.shape[1]}, m = {BATCH}, Gaussian, bandwidth "
+            f"{BANDWIDTH:g}): multiply-adds of all matrix products and kernel evaluations, counted "
+            "while the code runs, next to the paper's formulas; the best of several times; and peak "
+            "memory on random points with 100 features. All methods evaluate one batch at a time and "
+            f"keep no kernel values, as the paper describes them. {OURS} is the improved iteration as "
+            "Mercer runs it, also without kept values. The original EigenPro here stores its "
             "eigenfunctions at all points and projects each batch as the improved one does, so that a "
-            "step adds n q l + s m q instead of the n m q of the paper's table."
+            "step adds n q l + s m q operations instead of the n m q of the paper's table."
         ),
         claims=tuple(claims),
         tables=(_operations_table(rows), _time_table(rows), *_memory_tables(grid.memory, memory)),
@@ -151,7 +152,7 @@ def _count_claim(rows: list[dict[str, Any]]) -> Claim:
     worst = max(ratios, key=lambda ratio: abs(math.log(ratio)))
     close = abs(worst - 1) <= AGREEMENT
     return Claim(
-        "The improved iteration adds s·m·q operations to the n·m·(d + l) of SGD, whatever n.",
+        "The improved iteration adds s·m·q operations to the n·m·(d + l) of SGD, for any n.",
         "Table 1",
         "s·m·q (original EigenPro: n·m·q)",
         f"operations added, as counted: {min(ratios):.2f} to {max(ratios):.2f} times s·m·q over "
@@ -173,9 +174,9 @@ def _fall_claim(growing: list[dict[str, Any]]) -> Claim:
     stays = others[-1] >= 0.9 * others[0]
     in_time = by_time[-1] <= by_count[-1] + TIMING_NOISE
     short = shortfalls(
-        (falls, "the improved iteration's does not fall"),
-        (stays, "so does the original's as implemented here, n q l + s m q a step instead of n m q"),
-        (in_time, "in time it is more than the count and the noise of timing explain"),
+        (falls, "the improved iteration's overhead does not fall"),
+        (stays, "the original's falls too, since a step here adds n q l + s m q instead of n m q"),
+        (in_time, "it takes more time than the count and timing noise explain"),
     )
     return Claim(
         "The overhead over SGD falls as n grows, while the original EigenPro's does not.",
@@ -211,23 +212,23 @@ def _memory_claim(cases: Sequence[tuple[int, int, int]], memory: list[dict[str, 
     mib = 2**20
     extra = [(row["improved EigenPro"] - row["SGD"]) / mib for row in memory]
     original = [(row["original EigenPro"] - row["SGD"]) / mib for row in memory]
-    last = max(i for i, case in enumerate(cases) if case[1:] == cases[0][1:])  # the largest n alike
+    # The largest n with the first s and q.
+    last = max(i for i, case in enumerate(cases) if case[1:] == cases[0][1:])
     n, s, q = cases[last]
     less = extra[last] < original[last]
-    # From the smallest n to the largest, the improved grows by less than half of what the original does.
+    # From the smallest n to the largest, it grows by less than half of what the original grows by.
     flat = extra[last] - extra[0] <= 0.5 * (original[last] - original[0])
     return Claim(
-        "It needs s·q numbers beside SGD's, where the original needs n·q.",
+        "The improved iteration stores s·q numbers more than SGD, and the original n·q.",
         "Table 1",
         "s·q against n·q",
-        f"n = {n:,}, s = {s:,}, q = {q}: at the peak {extra[last]:.1f} MiB more than SGD (s·q is "
-        f"{4 * s * q / mib:.1f}), the original {original[last]:.1f} MiB (n·q is {4 * n * q / mib:.1f})",
+        f"n = {n:,}, s = {s:,}, q = {q}: peak {extra[last]:.1f} MiB above SGD's (s·q is "
+        f"{4 * s * q / mib:.1f}), the original's {original[last]:.1f} MiB (n·q is "
+        f"{4 * n * q / mib:.1f})",
         judge(
             less and flat,
             less,
-            "less than the original, but growing with n as well"
-            if less
-            else "no less than the original",
+            "less than the original, but it also grows with n" if less else "no less than the original",
         ),
     )
 
@@ -279,7 +280,7 @@ def _time_table(rows: list[dict[str, Any]]) -> Table:
         )
         for r in rows
     ]
-    return Table("Seconds of one epoch, best of several", columns, tuple(cells))
+    return Table("Seconds of one epoch, best of several runs", columns, tuple(cells))
 
 
 def _memory_tables(
@@ -292,11 +293,11 @@ def _memory_tables(
         (n, s, q, *(row[name] / 2**20 for name in METHODS), 4 * s * q / 2**20, 4 * n * q / 2**20)
         for (n, s, q), row in zip(cases, memory, strict=True)
     ]
-    return [Table("Peak memory beside the points", columns, tuple(cells))]
+    return [Table("Peak memory without the points", columns, tuple(cells))]
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    """As n grows: what both EigenPros add to SGD by count, and the seconds of an epoch of each."""
+    """Operations that both EigenPros add to SGD, and the seconds of an epoch, as n grows."""
     rows = result.curves["growing"]
     n = [row["n"] for row in rows]
     figure, (left, right) = panels(2, size=(10.4, 4.4))

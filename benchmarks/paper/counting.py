@@ -1,4 +1,4 @@
-"""Operations counted as the code runs: every matrix product and every kernel value of an epoch."""
+"""Operations counted while the code runs: every matrix product and every kernel value of an epoch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mercer.training.loop import Epoch, Training, Watcher
 
 PRODUCTS = ("mm", "addmm", "_int_mm")
 VECTOR_PRODUCTS = ("mv", "addmv")
-# Not used by the engine; a count that left them out would be wrong.
+# Not used by the engine.  They raise an error, since a count without them would be wrong.
 OTHER_PRODUCTS = ("bmm", "baddbmm", "dot", "vdot", "addbmm", "addr")
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Multiply-adds of all matrix products, and exponentials (one a kernel value), as they run."""
+    """Counts multiply-adds of all matrix products, and exponentials, one per kernel value."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -34,14 +34,14 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name in VECTOR_PRODUCTS:
             self.multiply_adds += args[-2].numel()
         elif name in OTHER_PRODUCTS:
-            raise NotImplementedError(f"a product the counter does not know: {name}")
+            raise NotImplementedError(f"Counting the operations of {name} is not implemented.")
         elif name in ("exp", "exp2"):
             self.evaluations += args[0].numel()
         return func(*args, **(kwargs or {}))
 
 
 class SecondEpoch(Watcher):
-    """Counts from the end of the first epoch on."""
+    """Resets the counter after the first epoch."""
 
     def __init__(self, counter: Counter) -> None:
         self.counter = counter

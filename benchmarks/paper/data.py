@@ -1,13 +1,14 @@
-"""The data of the paper by name: from a directory, else from OpenML with the same preparation.
+"""The paper's datasets by name, from a folder or else from OpenML with the same preparation.
 
     Data(folder).load("mnist", n=10_000)
 
-Images are grey, in [0, 1]; tables are standardised where they are not binary; labels count from 0, and
-`Set.targets()` gives them one-hot.  Sets without an official split are split at random, always alike.
+Images are grey, in [0, 1].  Features of tables are standardised unless they are binary.  Labels count
+from 0, and `Set.targets()` returns them one-hot.  Datasets without an official split are split at
+random, in the same way each time.
 
-TIMIT and ImageNet features are licensed, SUSY is large: whoever has them puts `timit.npz`,
-`imagenet_features.npz` or `susy.npz` (X_train, y_train, X_test, y_test, or X and y) into the directory.
-Without them a stand-in of the same shape is made, for timing only, and says so.
+TIMIT and ImageNet features are licensed, and SUSY is large.  To use them, put `timit.npz`,
+`imagenet_features.npz` or `susy.npz` (X_train, y_train, X_test, y_test, or X and y) into the folder.
+Without them, random data of the same shape is used for timing only, and marked as a stand-in.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ Array = NDArray[Any]
 # The folder of the data files, unless a command names another.
 FOLDER = Path(os.environ.get("MERCER_DATA", "../shared/data"))
 TEST_ROWS = 10_000
-# Of sets without an official split: a fifth where that is less.
+# Test rows of datasets without an official split: this share, if it is less.
 TEST_SHARE = 0.2
-# ITU-R BT.601, as the files at hand were made.
+# ITU-R BT.601, as used for the files in the data folder.
 GREY_WEIGHTS = (0.299, 0.587, 0.114)
-# Features with no more distinct values than this are left as they are.
+# Features with at most this many distinct values are not standardised.
 BINARY = 2
 DEFORMED = "mnist-deformed"
-# Rows among which distances are measured.
+# Rows used for the median distance.
 MEDIAN_ROWS = 500
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set comes from, and what it is."""
+    """Where a dataset comes from, and its kind."""
 
-    file: str  # in the data directory, without .npz
-    openml: int | None  # its number there
+    file: str  # in the data folder, without .npz
+    openml: int | None  # OpenML's data id
     kind: str  # "image", "table" or "regression"
-    train_rows: int | None = None  # of OpenML's rows, the first so many are the official training set
+    train_rows: int | None = None  # the first rows at OpenML that are the official training set
     note: str = ""
 
 
@@ -67,7 +68,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a set that is not to be had: the paper's."""
+    """The shape in the paper of a dataset that may not be available."""
 
     file: str
     n: int
@@ -92,7 +93,7 @@ class Set:
     X_test: Floats
     y_test: Array
     stand_in: bool = False
-    note: str = ""  # what it is, in words
+    note: str = ""  # description
 
     @property
     def is_regression(self) -> bool:
@@ -117,7 +118,7 @@ class Set:
 
 
 class Data:
-    """Sets by name; `folder` need not exist, and then they come from OpenML."""
+    """Datasets by name.  Those that are not in `folder` are fetched from OpenML."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -151,7 +152,7 @@ class Data:
             source = SOURCES[name]
             at_hand = self._path(source.file).is_file()
             arrays = self._read(source.file) if at_hand else fetch(name, source)
-            # The copy at hand was cut again from the full images, and is to be called so.
+            # The file in the data folder was cropped again from the full images.
             note = "SVHN, re-cropped, in grey" if at_hand and name == "svhn" else source.note
             kind = source.kind
         else:
@@ -184,7 +185,7 @@ def median_distance(X: Floats) -> float:
 
 
 def split(X: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """A random part held out for testing, always the same."""
+    """Training and test rows, split at random with a fixed seed."""
     order = np.random.default_rng(0).permutation(len(X))
     n_test = min(TEST_ROWS, int(TEST_SHARE * len(X)))
     test, train = order[:n_test], order[n_test:]
@@ -192,10 +193,10 @@ def split(X: Array, y: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def prepared(name: str, kind: str, X: Array, y: Array, X_test: Array, y_test: Array, note: str) -> Set:
-    """Images to [0, 1]; tables standardised; labels from 0; numbers to mean 0 and variance 1."""
+    """Scale images to [0, 1], standardise tables and numeric targets, and count labels from 0."""
     X, X_test = (v.reshape(len(v), -1).astype(np.float32) for v in (X, X_test))
     if kind == "image":
-        # Bytes, or OpenML's USPS, which lies in [-1, 1].
+        # Bytes, or USPS from OpenML, which is in [-1, 1].
         low, high = min(0.0, float(X.min())), float(X.max())
         scale = 255.0 if high > 1 else high - low
         X, X_test = ((v - low) / np.float32(scale) for v in (X, X_test))
@@ -214,11 +215,11 @@ def prepared(name: str, kind: str, X: Array, y: Array, X_test: Array, y_test: Ar
 
 
 def fetch(name: str, source: Source) -> tuple[Array, Array, Array, Array]:
-    """The same set from OpenML: grey where it is in colour, labels as numbers."""
+    """The dataset from OpenML, with colours converted to grey and labels to numbers."""
     if source.openml is None:
         raise FileNotFoundError(
-            f"The set {name!r} must be in the data directory as {source.file}.npz, since OpenML has "
-            "no copy with the same preparation. Got none: pass --data, or leave the set out."
+            f"{source.file}.npz is not in the data folder, and OpenML has no copy of {name!r} with the "
+            "same preparation. Pass the right folder with --data, or leave the dataset out."
         )
     from sklearn.datasets import fetch_openml
 
@@ -229,7 +230,7 @@ def fetch(name: str, source: Source) -> tuple[Array, Array, Array, Array]:
     else:
         y = np.unique(y, return_inverse=True)[1] if not _numeric(y) else y.astype(float).astype(int)
     if name == "svhn":
-        y = y % 10  # the digit 0 is class 10 there
+        y = y % 10  # the digit 0 is class 10 at OpenML
     if X.shape[1] == 3 * 32 * 32:
         X = grey(X)
     if source.train_rows is None:
@@ -247,9 +248,9 @@ def _numeric(labels: Array) -> bool:
 
 
 def grey(X: Array) -> Array:
-    """Rows of 32 × 32 colours, by plane or by pixel, as rows of grey values.
+    """Rows of 32 × 32 colour images, stored by plane or by pixel, as rows of grey values.
 
-    Copies differ in how colours lie in a row; read the wrong way, neighbouring pixels are not alike.
+    Copies differ in the layout of colours.  The right one is that with more similar neighbours.
     """
     weights = np.array(GREY_WEIGHTS)
     by_plane = np.tensordot(X.reshape(-1, 3, 32, 32), weights, ([1], [0]))
@@ -259,12 +260,12 @@ def grey(X: Array) -> Array:
 
 
 def stand_in(name: str, shape: Shape, n: int | None, seed: int) -> Set:
-    """Clusters in a few directions plus noise, of the paper's d and number of classes."""
+    """Random clusters with noise, of the paper's dimension and number of classes."""
     rng = np.random.default_rng(seed)
     n = n or shape.n
     total = n + TEST_ROWS
     y = rng.integers(shape.n_classes, size=total)
-    # Variances fall as 1 / i, as principal components of real features do, roughly.
+    # Variances fall as 1 / i, roughly as those of the principal components of real features.
     deviations = np.arange(1, shape.d + 1, dtype=np.float32) ** -0.5
     deviations /= np.sqrt(np.square(deviations).mean())
     centres = rng.normal(size=(shape.n_classes, shape.d)).astype(np.float32)
@@ -272,7 +273,7 @@ def stand_in(name: str, shape: Shape, n: int | None, seed: int) -> Set:
     X += centres[y]
     X *= deviations
     note = (
-        f"a stand-in of {name.upper()}'s shape (d = {shape.d}, {shape.n_classes} classes), made of "
-        "random numbers: for timing only"
+        f"a stand-in for {name.upper()}: random data of its shape (d = {shape.d}, {shape.n_classes} "
+        "classes), for timing only"
     )
     return Set(name, X[:n], y[:n], X[n:], y[n:], stand_in=True, note=note)

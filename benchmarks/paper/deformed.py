@@ -1,7 +1,8 @@
-"""MNIST with deformed digits: the paper's row of 10^6 points and 0.72 %, and the way there.
+"""MNIST with deformed digits: the paper's result of 0.72 % with 10^6 points, and smaller sizes.
 
-Real digits, and then more and more deformed copies of them (`digits.py`).  Where memory holds no kernel
-values for later epochs, each of those takes twice as long as the first: at full size one epoch is all.
+The training set is real digits and an increasing number of deformed copies (`digits.py`).  Where memory
+cannot keep kernel values, later epochs take twice as long as the first, so at full size there is one
+epoch only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PUBLISHED_ROWS, PUBLISHED_ERROR = 1_000_000, 0.0072
 @dataclass(frozen=True)
 class Scale:
     real: int
-    totals: tuple[int, ...]  # rows in all, deformed ones among them
+    totals: tuple[int, ...]  # real and deformed rows together
     most_epochs: int
 
 
@@ -59,15 +60,15 @@ def run(data: Data, size: Size) -> Result:
         rows.append((total, error, model.n_iter_, watch.seconds))
     epochs = "one epoch each" if scale.most_epochs == 1 else "until the held-out loss stops falling"
     text = (
-        f"{scale.real:,} real digits, and deformed copies of them: turned, scaled, sheared and shifted "
-        "a little, and displaced by a smooth random field. Gaussian kernel of bandwidth 5, no ridge, a "
-        f"part held out, {epochs}. Test errors are on {n_test:,} real digits; one standard error is "
-        f"{100 * standard_error(rows[-1][1], n_test):.2f} points for the last. How the authors deformed "
-        "theirs is not known here."
+        f"{scale.real:,} real digits and deformed copies of them, which are rotated, scaled, sheared "
+        "and shifted a little and displaced by a smooth random field. Gaussian kernel of bandwidth 5, "
+        f"no ridge, part of the rows held out, {epochs}. Test errors are on {n_test:,} real digits; the "
+        f"last one has a standard error of {100 * standard_error(rows[-1][1], n_test):.2f} percentage "
+        "points. The authors' deformations are not known."
     )
     cells = tuple((n, round(100 * e, 2), k, round(s, 1)) for n, e, k, s in rows)
     table = Table(
-        "Error against rows", ("rows", "test error, %", "epochs", "seconds of training"), cells
+        "Test error by number of rows", ("rows", "test error, %", "epochs", "seconds of training"), cells
     )
     curves = {"rows": [r[0] for r in rows], "errors": [r[1] for r in rows]}
     title = "MNIST with deformed digits"
@@ -77,8 +78,8 @@ def run(data: Data, size: Size) -> Result:
 def _claim(scale: Scale, rows: list[tuple[int, float, int, float]]) -> Claim:
     plain, (total, error, epochs, seconds) = rows[0][1], rows[-1]
     ours = (
-        f"{error:.2%} from {scale.real:,} digits and deformed ones, {total:,} rows in all, after "
-        f"{epochs} epoch{'s' * (epochs != 1)} and {seconds:.0f} s; {plain:.2%} without"
+        f"{error:.2%} with {scale.real:,} digits and deformed copies, {total:,} rows in total, after "
+        f"{epochs} epoch{'s' * (epochs != 1)} and {seconds:.0f} s; {plain:.2%} without the copies"
     )
     return Claim(
         "MNIST with deformed digits, 10^6 points, reaches a test error of 0.72 %.",
@@ -90,10 +91,10 @@ def _claim(scale: Scale, rows: list[tuple[int, float, int, float]]) -> Claim:
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    """Error against rows, and the paper's point."""
+    """Error against the number of rows, and the paper's result."""
     figure, (axis,) = panels(1, size=(6.4, 4.4))
     rows, errors = result.curves["rows"], [100 * e for e in result.curves["errors"]]
-    label = f"Mercer, {rows[0]:,} real digits and deformed ones"
+    label = f"Mercer, {rows[0]:,} digits and deformed copies"
     axis.plot(rows, errors, "o-", color=BLUE, label=label)
     axis.plot(PUBLISHED_ROWS, 100 * PUBLISHED_ERROR, "k*", ms=12, label="the paper, 0.72 %")
     for n, error in zip(rows, errors, strict=True):

@@ -1,8 +1,8 @@
-"""Deformed digits: elastic and affine changes of MNIST's, for training sets of up to 10^6 points.
+"""Deformed digits: elastic and affine deformations of MNIST, for training sets of up to 10^6 points.
 
-The paper's MNIST of 10^6 points is MNIST with deformed copies.  Those here are generated: each copy is
-turned, scaled, sheared and shifted a little, and its pixels displaced by a smooth random field, as in
-Simard, Steinkraus and Platt (2003).
+The paper's MNIST with 10^6 points contains deformed copies.  The copies here are generated: each is
+rotated, scaled, sheared and shifted a little, and its pixels are displaced by a smooth random field, as
+in Simard, Steinkraus and Platt (2003).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SIDE = 28
 # Simard et al. 2003: displacements uniform in [-1, 1], smoothed by a Gaussian of 4 pixels, times 34.
 SMOOTHNESS = 4.0
 ELASTICITY = 34.0
-# Within what people write: more would turn some digits into others.
-LARGEST_TURN = np.deg2rad(10.0)
+# Within the variation of handwriting: larger changes would turn some digits into others.
+LARGEST_ROTATION = np.deg2rad(10.0)
 LARGEST_SCALE = 0.10
 LARGEST_SHEAR = 0.10
 LARGEST_SHIFT = 1.5  # pixels
@@ -28,7 +28,7 @@ LEVELS = 255
 
 
 def deformed(X: Floats, y: NDArray[Any], n: int, seed: int = 0) -> tuple[Floats, NDArray[Any]]:
-    """The digits X, (m, 784), in [0, 1], and then deformed ones of them, up to n rows in all."""
+    """The digits X, (m, 784), in [0, 1], followed by deformed copies of them, n rows in total."""
     rng = np.random.default_rng(seed)
     out = np.empty((n, SIDE * SIDE), dtype=np.float32)
     labels = np.empty(n, dtype=y.dtype)
@@ -43,7 +43,7 @@ def deformed(X: Floats, y: NDArray[Any], n: int, seed: int = 0) -> tuple[Floats,
 
 
 def _deform(X: Floats, rng: np.random.Generator) -> Floats:
-    """Each row once, (m, 784), still one of 256 levels a pixel."""
+    """A deformed copy of each row, (m, 784), rounded to 256 levels."""
     m = len(X)
     places = _affine(m, rng) + _elastic(m, rng)  # (2, m, 28, 28)
     number = np.broadcast_to(np.arange(m)[:, None, None], (m, SIDE, SIDE))
@@ -54,11 +54,11 @@ def _deform(X: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _affine(m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Where each pixel is taken from after a turn, scale, shear and shift, (2, m, 28, 28)."""
-    turn = rng.uniform(-LARGEST_TURN, LARGEST_TURN, m)
+    """Source coordinates of each pixel after rotation, scale, shear and shift, (2, m, 28, 28)."""
+    angle = rng.uniform(-LARGEST_ROTATION, LARGEST_ROTATION, m)
     scale = 1 + rng.uniform(-LARGEST_SCALE, LARGEST_SCALE, (2, m))
     shear = rng.uniform(-LARGEST_SHEAR, LARGEST_SHEAR, m)
-    cos, sin = np.cos(turn), np.sin(turn)
+    cos, sin = np.cos(angle), np.sin(angle)
     matrix = np.array(
         [[cos * scale[0], -sin * scale[1] + shear], [sin * scale[0], cos * scale[1]]]
     )  # (2, 2, m)

@@ -1,8 +1,7 @@
-"""Interpolation: training past convergence, on clean and on label-noised data (the paper's premise).
+"""Interpolation: training past convergence, with clean and with noisy labels (the paper's premise).
 
-Every run starts from nothing and goes on until the epochs are used up, whatever the test error does.
-Where it is heading is known: the minimum-norm interpolant, by direct solution.  Test labels are never
-noised.
+Every run starts from zero weights and uses all its epochs, whatever the test error does.  Its limit is
+known: the minimum-norm interpolant, found here by direct solution.  Test labels have no noise.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SETS: dict[Size, tuple[str, ...]] = {
     "full": ("mnist", "cifar10", "svhn", "covtype"),
 }
 KERNELS = ("gaussian", "laplacian")
-# Shares of training labels that are replaced by a class drawn at random, which may be the right one.
+# Shares of training labels that are replaced by a random class, which may be the right one.
 NOISE: dict[Size, tuple[float, ...]] = {
     "smoke": (0.0, 0.4),
     "quick": (0.0, 0.1, 0.2, 0.4),
@@ -39,17 +38,17 @@ NOISE: dict[Size, tuple[float, ...]] = {
 POINTS: dict[Size, int] = {"smoke": 400, "quick": 3_000, "full": 20_000}
 TEST_POINTS: dict[Size, int] = {"smoke": 400, "quick": 3_000, "full": 10_000}
 EPOCHS: dict[Size, int] = {"smoke": 20, "quick": 100, "full": 300}
-# After this many epochs the test error is looked at only now and then.
+# The test error is measured after each of the first epochs, and later at geometric intervals.
 DENSE_EPOCHS = 10
 SPARSE_FACTOR = 1.2
-# Differences below this many standard errors of a paired comparison are chance.
+# Differences below this many standard errors of a paired comparison count as chance.
 CHANCE = 2.0
 
 Run = dict[str, Any]
 
 
-class Looks(Watcher):
-    """The test error along the way, within the first epoch too."""
+class TestErrors(Watcher):
+    """Measures the test error during training, also within the first epoch."""
 
     def __init__(self, products: HeldOutProducts, labels: Tensor, offset: Tensor) -> None:
         self.products, self.labels, self.offset = products, labels, offset
@@ -61,18 +60,18 @@ class Looks(Watcher):
     def on_panel(self, training: Training) -> str | None:
         n_panels = len(training.products.panels)
         if training.number == 1 and training.panel < n_panels:
-            self._look(training, training.panel / n_panels)
+            self._test(training, training.panel / n_panels)
         return None
 
     def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
         self.train_loss.append(epoch.train_loss)
         last = epoch.number == training.limits.max_iter
         if epoch.number <= DENSE_EPOCHS or epoch.number >= self._next or last:
-            self._look(training, float(epoch.number))
+            self._test(training, float(epoch.number))
             self._next = SPARSE_FACTOR * epoch.number
         return None
 
-    def _look(self, training: Training, epochs: float) -> None:
+    def _test(self, training: Training, epochs: float) -> None:
         f = self.products.times(training.alpha) + self.offset  # (n_test, l)
         self.epochs.append(epochs)
         self.wrong.append(f.argmax(1) != self.labels)
@@ -87,11 +86,11 @@ def run(data: Data, size: Size) -> Result:
     text = (
         f"{POINTS[size]:,} training points, {TEST_POINTS[size]:,} test points with their true labels, "
         "bandwidths from the median distance, no ridge. A share of the training labels is replaced by "
-        f"random ones, and training goes on for {EPOCHS[size]} epochs, or to the limit of float32, "
+        f"random ones, and training runs for {EPOCHS[size]} epochs, or to the limit of float32, "
         "whatever the test error does. The best epoch is the one with the lowest test error, which "
-        "flatters early stopping: nobody knows it beforehand. Dotted lines: the minimum-norm "
-        "interpolant by direct solution, where training is heading. On clean labels the curves should "
-        "stay down; on noisy ones they should rise again."
+        "favours early stopping, since it is not known in advance. Dotted lines show the minimum-norm "
+        "interpolant by direct solution, the limit of training. With clean labels the curves should "
+        "stay low; with noisy ones they should rise again."
     )
     return Result(
         name="interpolation",
@@ -114,10 +113,10 @@ def _run(found: Set, kernel_name: str, noise: float, size: Size) -> Run:
     kernel, points, y = given.kernel, given.points, given.y
     tests = kernel.points(torch.from_numpy(found.X_test[: TEST_POINTS[size]]) - data.centre)
     test_labels = torch.from_numpy(found.y_test[: TEST_POINTS[size]].astype(np.int64))
-    looks = Looks(held_out(given, tests), test_labels, data.offset)
+    tested = TestErrors(held_out(given, tests), test_labels, data.offset)
     kept = given.plan.kept_memory
-    outcome = train(given, exactly(EPOCHS[size]), kept_memory=kept, watcher=looks)
-    wrong = torch.stack(looks.wrong).double()  # (looks, n_test)
+    outcome = train(given, exactly(EPOCHS[size]), kept_memory=kept, watcher=tested)
+    wrong = torch.stack(tested.wrong).double()  # (times, n_test)
     errors = wrong.mean(1)
     best = int(errors.argmin())
     K = kernel.block(points, points, same=True).double()  # (n, n)
@@ -129,10 +128,10 @@ def _run(found: Set, kernel_name: str, noise: float, size: Size) -> Run:
         "note": found.note,
         "kernel": kernel_name,
         "noise": noise,
-        "epochs": looks.epochs,
+        "epochs": tested.epochs,
         "errors": errors.tolist(),
-        "train_loss": looks.train_loss,
-        "best_epoch": looks.epochs[best],
+        "train_loss": tested.train_loss,
+        "best_epoch": tested.epochs[best],
         "best": float(errors[best]),
         "last": float(errors[-1]),
         "standard_error": _standard_error(wrong[-1] - wrong[best]),
@@ -143,7 +142,7 @@ def _run(found: Set, kernel_name: str, noise: float, size: Size) -> Run:
 
 
 def _standard_error(difference: Tensor) -> float:
-    """Of the difference between two errors on the same test points, (n_test,)."""
+    """Standard error of the difference between two errors on the same test points, (n_test,)."""
     return float(difference.std()) / math.sqrt(len(difference))
 
 
@@ -152,7 +151,7 @@ def _loss(one: Run) -> float:
 
 
 def _matters(one: Run) -> bool:
-    """Whether stopping at the best epoch would have been better by more than chance."""
+    """Whether stopping at the best epoch would have reduced the error by more than chance."""
     return bool(_loss(one) > CHANCE * one["standard_error"])
 
 
@@ -169,9 +168,10 @@ def _clean(runs: list[Run]) -> Claim:
     harmed = [one for one in clean if _matters(one)]
     names = ", ".join(f"{one['set']} {one['kernel']} (+{_loss(one):.2%})" for one in harmed)
     return Claim(
-        claim="Near-zero training error leads to excellent test results: no early stop on clean data.",
+        claim="Near-zero training error leads to excellent test results: clean data needs no early "
+        "stopping.",
         where="abstract (first version)",
-        published="stated, no table",
+        published="stated without a table",
         ours=_describe(clean),
         verdict=judge(
             not harmed, len(harmed) < len(clean), f"the end is worse than the best epoch for {names}"
@@ -185,21 +185,22 @@ def _noisy(runs: list[Run]) -> Claim:
     helped = [one for one in noisy if _matters(one)]
     gains = [_loss(one) for one in noisy]
     names = ", ".join(f"{one['set']} {one['kernel']}" for one in helped)
+    where = f"only for {names}" if helped else "in no case"
     return Claim(
         claim="Where labels are noisy, early stopping regularises.",
         where="the method: stopped early on held-out data",
-        published="stated, no table",
+        published="stated without a table",
         ours=f"with {most:.0%} of the labels random: {_describe(noisy)}",
         verdict=judge(
             len(helped) == len(noisy),
             bool(helped),
-            f"only for {names or 'none'}; the best epoch is {min(gains):.2%} to {max(gains):.2%} better",
+            f"{where}; the best epoch is {min(gains):.2%} to {max(gains):.2%} better",
         ),
     )
 
 
 def _reached(runs: list[Run]) -> Claim:
-    """That training went past convergence at all: it ends where direct solution ends."""
+    """Training must end at the direct solution, which shows that it went past convergence."""
     gaps = [abs(one["last"] - one["interpolant"]) for one in runs]
     close = [
         gap <= CHANCE * one["interpolant_standard_error"] for gap, one in zip(gaps, runs, strict=True)
@@ -208,24 +209,26 @@ def _reached(runs: list[Run]) -> Claim:
     return Claim(
         claim="The levelled kernel gives a mathematically equivalent prediction function.",
         where="abstract",
-        published="stated, no table",
-        ours=f"train MSE at the end {min(losses):.1g} to {max(losses):.1g}; test errors then differ "
-        f"from those of the interpolant, by direct solution, by at most {max(gaps):.2%}",
-        verdict=judge_each(close, "as close as chance in {count} runs"),
+        published="stated without a table",
+        ours=f"training MSE at the end {min(losses):.1g} to {max(losses):.1g}; test errors differ from "
+        f"those of the interpolant, found by direct solution, by at most {max(gaps):.2%}",
+        verdict=judge_each(close, "within chance in {count} runs"),
     )
 
 
 def _table(runs: list[Run]) -> Table:
-    heads: tuple[str, ...] = (
-        "set",
+    heads = (
+        "dataset",
         "kernel",
         "random labels",
         "best test error",
         "at epoch",
         "at the end",
-        "of the interpolant",
+        "interpolant",
+        "end − best",
+        "standard error",
+        "training MSE at the end",
     )
-    heads += ("end − best", "standard error", "train MSE at the end")
     rows = tuple(
         (
             one["set"],

@@ -1,12 +1,12 @@
 """Figures 3a and 3b of the paper: time per iteration and time per epoch against batch size.
 
-The paper's model of a device: an iteration takes constant time until its batch keeps all C_G parallel
-units busy, (d + l) m n = C_G, and time in proportion to m beyond.  So an epoch, n / m iterations, takes
-less time with a larger batch until m_C, and then no less.
+In the paper's model of a device, an iteration takes constant time until its batch keeps all C_G parallel
+units busy, (d + l) m n = C_G, and time in proportion to m beyond.  So a larger batch shortens an epoch,
+n / m iterations, up to m_C and not beyond.
 
-An iteration is timed as training runs it: the rows of K for one batch against all weights, the residual
-and the step of the levelled kernel, nothing kept.  Mercer itself evaluates the rows of several batches
-together (panels); its epochs are timed whole.
+An iteration is timed as training runs it: the rows of K for one batch times all weights, the residual
+and the step of the levelled kernel, with no kernel values kept.  Mercer itself evaluates the rows of
+several batches together (panels); its epochs are timed in full.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mercer.planning.resource import SATURATED_SHARE, Resource, measure_resource
 
 BANDWIDTH = 5.0
 SUBSAMPLE, COMPONENTS = 1_000, 100
-# Only time is of interest: a step so small that nothing changes.
+# Only time is measured: a step so small that training cannot diverge.
 SMALL_STEP = 1e-6
-# Exponents of the time, t ~ m^p: 0 is an ideal device below its capacity, 1 a sequential one.
+# Exponents p of the time t ~ m^p: 0 for an ideal device below its capacity, 1 for a sequential one.
 NEARLY_CONSTANT = 0.3
 BETTER_THAN_SEQUENTIAL = 0.8
 LINEAR = (0.85, 1.15)
@@ -45,7 +45,7 @@ POWERS = tuple(2**i for i in range(14))
 class Sizes:
     n: tuple[int, ...]
     batches: tuple[int, ...]
-    whole: int  # the largest n whose epochs are run whole
+    whole: int  # the largest n with epochs run in full
     runs: int
 
 
@@ -54,7 +54,7 @@ SIZES: dict[Size, Sizes] = {
     "quick": Sizes((3_000, 9_000, 27_000), POWERS[:13], 9_000, 3),
     "full": Sizes((7_500, 15_000, 30_000, 60_000), POWERS, 60_000, 5),
 }
-# Batches of the epochs that are run whole.
+# Batch sizes of the epochs that are run in full.
 WHOLE_BATCHES = (16, 64, 256, 1024)
 
 
@@ -66,27 +66,27 @@ def problem(x: torch.Tensor, y: torch.Tensor, resource: Resource) -> Problem:
 
 
 def iteration_seconds(p: Problem, batches: Sequence[int], runs: int) -> list[float]:
-    """The best time of one iteration with each batch; the batches take turns."""
+    """The best time of one iteration with each batch size; the sizes run in turn."""
     stages = [Iterations(p, p.levelled, m) for m in batches]
     best = [math.inf] * len(batches)
-    for _ in range(runs + 1):  # the first warms up
+    for _ in range(runs + 1):  # the first is a warm-up
         for i, iterations in enumerate(stages):
             last = len(iterations) - 1  # beyond the subsample
             with Stopwatch() as watch:
                 iterations.run([last])
-            # Batches are of even sizes, up to m: one may have a little fewer rows.
+            # Batches have even sizes of at most m, so one may have slightly fewer rows.
             best[i] = min(best[i], watch.seconds * batches[i] / iterations.rows(last))
     return best
 
 
 def epoch_seconds(p: Problem, m: int, runs: int) -> float:
-    """The best time of a whole epoch in panels, as Mercer trains, with nothing kept."""
+    """The best time of an epoch in panels, as Mercer trains, with no kernel values kept."""
     outcomes = (train(p, exactly(2), m=m, step=SMALL_STEP) for _ in range(runs))
     return min(outcome.history[1].seconds for outcome in outcomes)
 
 
 def knee(batches: Sequence[int], seconds: Sequence[float]) -> int:
-    """The fewest rows at which rows per second have stopped rising, as C_G is measured."""
+    """The fewest rows at which the rows per second stop rising; C_G is measured in the same way."""
     rates = [m / t for m, t in zip(batches, seconds, strict=True)]
     return next(
         m for m, rate in zip(batches, rates, strict=True) if rate >= SATURATED_SHARE * max(rates)
@@ -94,7 +94,7 @@ def knee(batches: Sequence[int], seconds: Sequence[float]) -> int:
 
 
 def rate_share(c: dict[str, Any]) -> float:
-    """Rows per second with the batch nearest to m_C, as a share of the best."""
+    """Rows per second with the batch size nearest to m_C, as a share of the best."""
     rates = [m / t for m, t in zip(c["batches"], c["seconds"], strict=True)]
     nearest = min(range(len(rates)), key=lambda i: abs(math.log(c["batches"][i] / c["m_C"])))
     return float(rates[nearest] / max(rates))
@@ -136,13 +136,13 @@ def run(data: Data, size: Size) -> Result:
         name="iteration_time",
         title="Time per iteration and per epoch",
         text=(
-            f"MNIST as floats (d = {d}, l = {l}), Gaussian, s = {SUBSAMPLE:,}, q = {COMPONENTS}; "
-            "batches evaluated one at a time, the best time of several, all batch sizes in turn. The "
-            "ideal device takes the shortest time measured until it is busy and then runs at the "
-            "highest rate measured. The measured capacity of this device is C_G = "
-            f"{resource.capacity:.3g} operations, its full rate needs {resource.full_rate_rows} rows. "
-            "An epoch by single batches is n / m iterations of the time measured; Mercer's epochs, in "
-            "panels of up to 1,024 rows, were run whole."
+            f"MNIST as floats (d = {d}, l = {l}), Gaussian, s = {SUBSAMPLE:,}, q = {COMPONENTS}. "
+            "Batches are evaluated one at a time; all batch sizes run in turn, and the best of several "
+            "times counts. The ideal device takes the shortest measured time until it is saturated, and "
+            "then runs at the highest measured rate. The measured capacity of this device is C_G = "
+            f"{resource.capacity:.3g} operations, and its full rate needs {resource.full_rate_rows} "
+            "rows. An epoch of single batches takes n / m times the time of an iteration; Mercer's "
+            "epochs, in panels of up to 1,024 rows, were run in full."
         ),
         claims=(_shape_claim(largest), _capacity_claim(curves), _epoch_claim(curves), _n_claim(curves)),
         tables=(_iteration_table(curves), _knee_table(curves)),
@@ -155,13 +155,14 @@ def _shape_claim(c: dict[str, Any]) -> Claim:
     better = c["below"] <= BETTER_THAN_SEQUENTIAL
     linear = LINEAR[0] <= c["beyond"] <= LINEAR[1]
     longer = c["seconds"][c["batches"].index(c["knee"])] / c["seconds"][0]
-    before = "less than linear but not constant before" if better else "nearly linear from the start"
+    below = "sublinear but not constant" if better else "nearly linear"
     short = shortfalls(
-        (constant, f"{before}: two cores are busy with few rows"),
-        (linear, f"beyond it grows as m^{c['beyond']:.2f}"),
+        (constant, f"{below} below that: few rows saturate two cores"),
+        (linear, f"above that it grows as m^{c['beyond']:.2f}"),
     )
     return Claim(
-        "An iteration takes nearly constant time until the device is busy, then in proportion to m.",
+        "An iteration takes nearly constant time until the device is saturated, and then time in "
+        "proportion to m.",
         "Figure 3a",
         "shown as a curve (Titan Xp)",
         f"n = {c['n']:,}: time grows as m^{c['below']:.2f} up to m = {c['knee']:,}, as "
@@ -174,12 +175,12 @@ def _capacity_claim(curves: list[dict[str, Any]]) -> Claim:
     close = [0.5 <= c["m_C"] / c["knee"] <= 2 for c in curves]
     shares = [rate_share(c) for c in curves]
     return Claim(
-        "The batch that keeps the device busy, m_C, can be calculated beforehand from C_G.",
+        "The batch size that saturates the device, m_C, can be calculated from C_G in advance.",
         "section 3",
         "C_G is a property of the device",
         ", ".join(f"n = {c['n']:,}: m_C = {c['m_C']:.0f}, knee at {c['knee']:,}" for c in curves)
         + f"; at m_C the device runs at {min(shares):.0%} to {max(shares):.0%} of its full rate",
-        judge_each(close, "within a factor of two for {count} n"),
+        judge_each(close, "within a factor of two for {count} values of n"),
     )
 
 
@@ -194,16 +195,20 @@ def _epoch_claim(curves: list[dict[str, Any]]) -> Claim:
     falls = all(gain >= 2 for gain in gains)
     flat = all(f <= 1 / SATURATED_SHARE for f in flats)
     whole = [c["panelled_seconds"] for c in curves if c["panelled_seconds"]]
-    panels = max(max(seconds) / min(seconds) for seconds in whole)
+    panelled = max(max(seconds) / min(seconds) for seconds in whole)
     return Claim(
-        "An epoch takes less time with a larger batch until m_C, and no less beyond.",
+        "A larger batch shortens an epoch up to m_C, and not beyond.",
         "Figure 3b",
         "shown as curves (Titan Xp)",
-        f"from m = 1 to the knee {min(gains):.0f} to {max(gains):.0f} times faster, beyond it at most "
-        f"{max(flats):.2f} times faster still, at the largest batch up to {max(slower):.2f} times "
-        f"slower; in Mercer's panels the slowest batch of {WHOLE_BATCHES[0]} to {WHOLE_BATCHES[-1]:,} "
-        f"takes at most {panels:.1f} times as long as the fastest",
-        judge(falls and flat, falls, "it falls, and goes on falling" if falls else "it hardly falls"),
+        f"{min(gains):.0f} to {max(gains):.0f} times faster at the knee than with m = 1, at most "
+        f"{max(flats):.2f} times faster still beyond it, and up to {max(slower):.2f} times slower with "
+        f"the largest batch; in Mercer's panels the slowest batch size from {WHOLE_BATCHES[0]} to "
+        f"{WHOLE_BATCHES[-1]:,} takes at most {panelled:.1f} times as long as the fastest",
+        judge(
+            falls and flat,
+            falls,
+            "the time goes on falling beyond the knee" if falls else "the time hardly falls",
+        ),
     )
 
 
@@ -212,7 +217,7 @@ def _n_claim(curves: list[dict[str, Any]]) -> Claim:
     factor = last["n"] / first["n"]
     shrink = first["knee"] / last["knee"]
     return Claim(
-        "With more points a smaller batch keeps the device busy: m_C falls as 1 / n.",
+        "With more points a smaller batch saturates the device: m_C falls as 1 / n.",
         "section 3",
         "m_C = C_G / ((d + l) n)",
         f"n × {factor:.0f}: the formula's m_C falls from {first['paper_m_C']:.0f} to "
@@ -220,8 +225,8 @@ def _n_claim(curves: list[dict[str, Any]]) -> Claim:
         judge(
             0.5 * factor <= shrink <= 2 * factor,
             shrink > 1.5,
-            "on this device a product of few rows is bound by memory traffic however long it is; Mercer "
-            "bounds m_C from below by the rows of full rate",
+            "on this device memory bandwidth limits a product with few rows at any n, and Mercer takes "
+            "the rows of the full rate as a lower bound of m_C",
         ),
     )
 
@@ -235,13 +240,14 @@ def _iteration_table(curves: list[dict[str, Any]]) -> Table:
 
 
 def _knee_table(curves: list[dict[str, Any]]) -> Table:
-    columns = ("n", "C_G / ((d + l) n)", "m_C", "knee", "exponent before", "exponent beyond")
+    columns = ("n", "C_G / ((d + l) n)", "m_C", "knee", "exponent below", "exponent above")
     keys = ("n", "paper_m_C", "m_C", "knee", "below", "beyond")
-    return Table("Where the device is busy", columns, tuple(tuple(c[k] for k in keys) for c in curves))
+    rows = tuple(tuple(c[k] for k in keys) for c in curves)
+    return Table("Where the device is saturated", columns, rows)
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    """Time per iteration beside the ideal device, and time per epoch for every n; both log–log."""
+    """Time per iteration with that of the ideal device, and time per epoch for every n."""
     curves = result.curves["sizes"]
     largest = curves[-1]
     figure, (left, right) = panels(2, size=(10.4, 4.4))

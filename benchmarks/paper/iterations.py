@@ -1,7 +1,7 @@
-"""One epoch of SGD, of the improved and of the original EigenPro, on equal terms: for `costs.py`.
+"""One epoch of SGD, of the improved and of the original EigenPro under equal conditions, for `costs.py`.
 
-All evaluate one batch at a time and keep nothing, as the paper describes them, with the same batch,
-subsample and eigenpairs.
+All evaluate one batch at a time and keep no kernel values, as the paper describes them, with the same
+batch size, subsample and eigenpairs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ METHODS = ("SGD", "improved EigenPro", "original EigenPro")
 OURS = "Mercer (panels)"
 BANDWIDTH = 5.0
 BATCH = 256
-# Only the cost of a step is of interest: so small that no method diverges, whatever its batch.
+# Only the cost of a step is measured: a step so small that no method diverges.
 SMALL_STEP = 1e-3
-# The first epoch is a triangle, the second the iteration as the paper counts it.
+# The first epoch skips points that have no weights yet; the second is the iteration of the paper.
 TWO_EPOCHS = exactly(2)
 
 

@@ -1,10 +1,10 @@
-"""Pages made from what was measured: "The paper, point by point", and one page a part.
+"""Pages made from the results: "The paper, point by point", and one page per part.
 
-    docs/paper.md              every claim in a row: claim, published, ours, verdict, command
-    docs/paper/NAME.md         a part's text, verdicts, tables and plots; machine, size, command
-    docs/paper/img/NAME*.png   its plots, made by the part's own `plot`
+    docs/paper.md              all claims in a table: claim, published, ours, verdict, command
+    docs/paper/NAME.md         text, verdicts, tables and plots of a part; machine, size, command
+    docs/paper/img/NAME*.png   plots of a part, made by its `plot`
 
-Nothing is written by hand: where a page and the numbers disagree, the page is old.
+Do not edit the pages by hand.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from benchmarks.paper.__main__ import Part
 
 SIZES = {
-    "smoke": "smoke size (shows that it runs, the numbers mean nothing)",
+    "smoke": "smoke size (a test run; the numbers have no meaning)",
     "quick": "quick size",
     "full": "full size",
 }
 HEAD = """# The paper, point by point
 
 Every claim of S. Ma and M. Belkin, "Kernel machines that adapt to GPUs for effective large batch
-training" (SysML 2019, arXiv:1806.06144), beside what Mercer measured. Published values are the paper's,
-on its hardware; ours were measured on the machine named below, and every verdict was decided by code
-from those numbers. "Not quoted" marks a published value that was not at hand; numbers of
-tables and sections were not checked against the print.
+training" (SysML 2019, arXiv:1806.06144), next to what was measured with Mercer. Published values are
+from the paper, on its hardware. Ours were measured on the machine named below, and code decides every
+verdict from those numbers. "Not quoted" marks a published value that was not available. The numbers of
+tables and sections were not checked against the printed paper.
 
-This page and those it links to are made by `make paper` (about ten minutes on two cores) or, at the
-paper's sizes, `make paper SIZE=--full`.
+`make paper` makes this page and those it links to (about ten minutes on two cores);
+`make paper SIZE=--full` makes them at the paper's sizes.
 """
 
 
 def write_pages(
     names: Sequence[str], part: Callable[[str], Part], measured: Path, docs: Path
 ) -> list[str]:
-    """Make all pages from the results in `measured`; the parts whose plots or results failed."""
+    """Make all pages from the results in `measured`; returns the parts that failed."""
     results, failed = [], []
     for name in names:
         path = measured / f"{name}.json"
@@ -88,7 +88,7 @@ def front_page(results: Sequence[Result], missing: Sequence[str]) -> str:
 
 
 def part_page(result: Result, images: Sequence[Path]) -> str:
-    """One part: what was done, verdicts, plots, tables, and how to do it again."""
+    """One part: text, verdicts, plots, tables, and the command that measures it."""
     lines = [f"# {result.title}", "", result.text, ""]
     for claim in result.claims:
         lines += [
@@ -126,7 +126,7 @@ def _rows(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]
 
 
 def _cell(value: Cell) -> str:
-    """As a reader wants it: three figures, thousands apart."""
+    """Three significant figures, and commas between thousands."""
     if value is None:
         return "–"
     if isinstance(value, bool | str):
@@ -137,7 +137,7 @@ def _cell(value: Cell) -> str:
 
 
 def _kind(verdict: str) -> int:
-    """0 holds, 1 partly, 2 not."""
+    """Index into `VERDICTS`."""
     return next(i for i in (2, 1, 0) if verdict.startswith(VERDICTS[i]))
 
 

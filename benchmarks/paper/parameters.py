@@ -1,9 +1,9 @@
 """The paper's table of calculated parameters: q (and adjusted q), m and eta of its four settings.
 
-The device is written down by hand: 12 GB, of which 0.6 GB are reserved, three m × n blocks alive at
-once.  m follows from the shape of the data alone, so it is calculated for all four; q and eta need the
-data's spectrum, and are calculated for the sets that are here.  With them goes the search for the
-bandwidth: leave-one-out error over a grid of bandwidths, on a small subsample.
+The device is user-specified: 12 GB of memory, of which 0.6 GB are reserved, and three m × n blocks at
+once.  m follows from the shape of the data alone and is calculated for all four settings; q and eta need
+the spectrum of the data and are calculated for the available datasets.  The search for the bandwidth is
+also here: leave-one-out error over a grid of bandwidths, on a small subsample.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from mercer.planning.choose import (
 from mercer.planning.resource import GIB, PAPER_COMPONENTS, Resource
 from mercer.selection.search import leave_one_out_once, median_distance
 
-# The paper's Titan Xp as its authors' implementation sees it.
+# The paper's Titan Xp, with the constants of its authors' implementation.
 TITAN = Resource(
-    capacity=math.inf, memory=12 * GIB, reserved=0.6 * GIB, block_copies=3, name="12 GB, by hand"
+    capacity=math.inf, memory=12 * GIB, reserved=0.6 * GIB, block_copies=3, name="Titan Xp, 12 GB"
 )
 PAPER_SUBSAMPLE = 12_000  # for n > 1e5
-# Agreement of calculated and published values that counts as the same.
+# Relative difference below which a calculated value agrees with the published one.
 CLOSE = 0.05
 # Bandwidths as multiples of the median distance, two decades.
 FACTORS = tuple(float(f) for f in np.geomspace(0.05, 5.0, 13))
-# A bandwidth whose leave-one-out error is within this share of the least is as good as the best.
+# A bandwidth is as good as the best if its leave-one-out error is within this factor of the lowest.
 AS_GOOD = 1.05
 # The paper's, for MNIST with a Gaussian kernel.
 PAPER_WIDTH = 5.0
@@ -52,7 +52,7 @@ SEARCHED = ("mnist", "cifar10", "svhn", "covtype")
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of the paper's table: the shape of its data, and the m and eta it prints."""
+    """A row of the paper's table: the shape of the data, and the published m and eta."""
 
     name: str
     n: int
@@ -87,19 +87,19 @@ SIZES: dict[Size, Sizes] = {
 
 
 def memory_batch(setting: Setting) -> int:
-    """m_S with weights and targets in memory, l each."""
+    """m_S with weights and targets in memory, l columns each."""
     preconditioner = PAPER_SUBSAMPLE * PAPER_COMPONENTS
     return TITAN.memory_batch(setting.n, setting.d, setting.l, preconditioner)
 
 
 def paper_memory_batch(setting: Setting) -> int:
-    """m_S by the formula as the paper prints it, with l once: the same rule without the targets."""
+    """m_S by the paper's formula, which counts the weights but not the targets."""
     preconditioner = PAPER_SUBSAMPLE * PAPER_COMPONENTS + setting.n * -setting.l
     return TITAN.memory_batch(setting.n, setting.d, setting.l, preconditioner)
 
 
 def calculated(data: Set, kernel: Kernel, m: int, sizes: Sizes) -> dict[str, float]:
-    """q by the paper's rule at batch m, and what the subsample and fresh points say of it."""
+    """q by the paper's rule for batch size m, with estimates from the subsample and fresh points."""
     points = kernel.points(torch.from_numpy(data.X))
     s = min(sizes.s, len(points) // 2)
     spectrum = nystrom_spectrum(kernel, points[:s], min(sizes.q_max, s - 1))
@@ -147,7 +147,7 @@ def search(data: Set, count: int) -> dict[str, Any]:
             "gaussian": [loss(Gaussian(width)) for width in widths],
             "laplacian": [loss(Laplacian(width)) for width in widths],
         },
-        # Beside the grid, so that the search cannot profit from knowing it.
+        # Not on the grid, so that the search does not know it.
         "paper_loss": loss(Gaussian(PAPER_WIDTH)) if data.name == "mnist" else None,
     }
 
@@ -163,7 +163,7 @@ def run(data: Data, size: Size) -> Result:
     found = {name: search(chosen, sizes.searched) for name, chosen in sets.items()}
     mnist = SETTINGS[0]
     chosen = calculated(sets["mnist"], Gaussian(PAPER_WIDTH), mnist.m, sizes)
-    # The same device and batch for the other sets at hand, at the bandwidths just found.
+    # The same device and batch size for the other datasets, with the bandwidths just found.
     others = {
         name: calculated(sets[name], Gaussian(best_width(found[name], "gaussian")), mnist.m, sizes)
         for name in SEARCHED[1:]
@@ -172,12 +172,13 @@ def run(data: Data, size: Size) -> Result:
         name="parameters",
         title="Calculated parameters",
         text=(
-            "The batch m that 12 GB allow, with the shapes of the paper's four settings; the number of "
-            "levelled eigenvalues q and the step eta where the data is here "
-            f"({sizes.rows:,} rows of each set, s = {int(chosen['s']):,}). TIMIT, ImageNet and SUSY are "
-            "not: their m needs only their shape, and q and eta are left out rather than calculated "
-            "from stand-ins. The paper's q and adjusted q are not quoted. Below, the search for the "
-            f"bandwidth: leave-one-out error on {sizes.searched:,} points, no ridge, over two decades."
+            "The batch size m that 12 GB allow for the shapes of the paper's four settings and, where "
+            "the data is available, the number of levelled eigenvalues q and the step size eta "
+            f"({sizes.rows:,} rows of each dataset, s = {int(chosen['s']):,}). TIMIT, ImageNet and SUSY "
+            "are not available: m needs only their shape, and q and eta are left out rather than "
+            "calculated from random data. The paper's q and adjusted q are not quoted. Below is the "
+            f"search for the bandwidth: leave-one-out error on {sizes.searched:,} points without a "
+            "ridge, over two decades."
         ),
         claims=(
             _m_claim(),
@@ -195,15 +196,15 @@ def _m_claim() -> Claim:
     close = [p.name for p in SETTINGS if abs(ours[p.name] / p.m - 1) <= CLOSE]
     missed = [name for name in ours if name not in close]
     return Claim(
-        "The batch follows from the device's memory alone.",
+        "The batch size follows from the device's memory alone.",
         "table of parameters",
         ", ".join(f"{p.name} {p.m}" for p in SETTINGS) + " (Titan Xp, 12 GB)",
         ", ".join(f"{name} {m}" for name, m in ours.items()),
         judge(
             not missed,
             len(close) >= 2,
-            f"within {CLOSE:.0%} but for {', '.join(missed)}; 0 means that data, weights and targets "
-            "alone do not fit (weights only, as the paper's formula has it: "
+            f"within {CLOSE:.0%} except for {', '.join(missed)}; 0 means that data, weights and targets "
+            "alone do not fit (without the targets, as in the paper's formula: "
             + ", ".join(f"{p.name} {paper_memory_batch(p)}" for p in SETTINGS if p.name in missed)
             + ")",
         ),
@@ -219,13 +220,13 @@ def _eta_claim(chosen: dict[str, float]) -> Claim:
         "The step is calculated as eta = m / (2 beta(K_G)).",
         "table of parameters",
         ", ".join(f"{p.name} {p.eta:g}" for p in SETTINGS)
-        + ", that is beta = "
+        + ", which implies beta = "
         + ", ".join(f"{beta:.3f}" for beta in implied.values()),
         f"mnist {chosen['eta']:.0f} (beta {chosen['own_beta']:.3f}, s = {int(chosen['s']):,})",
         judge(
             close and possible,
             possible,
-            f"mnist's differs by {chosen['eta'] / mnist.eta - 1:+.0%}; the published ones are all "
+            f"mnist differs by {chosen['eta'] / mnist.eta - 1:+.0%}; the published values are all "
             "m / (2 beta) with a beta just below 1",
         ),
     )
@@ -236,20 +237,20 @@ def _q_claim(sets: dict[str, dict[str, float]]) -> Claim:
     own = {name: v["own_critical"] >= 0.9 * m for name, v in sets.items()}
     fresh = {name: v["fresh_critical"] >= 0.9 * m for name, v in sets.items()}
     texts = ", ".join(
-        f"{name} q = {v['q']:.0f}: {v['own_critical']:.0f} by the subsample, {v['fresh_critical']:.0f} "
-        f"by fresh points"
+        f"{name} q = {v['q']:.0f}: {v['own_critical']:.0f} from the subsample, "
+        f"{v['fresh_critical']:.0f} from fresh points"
         for name, v in sets.items()
     )
     return Claim(
-        "With q = max{i: m*(k_i) ≤ m_G} the levelled kernel can use the batch m_G.",
+        "With q = max{i: m*(k_i) ≤ m_G} the levelled kernel can use the batch size m_G.",
         "section 4",
         "q and adjusted q: not quoted",
         f"m*(k_q) for m_G = {m}: {texts}",
         judge(
             all(fresh.values()),
             any(own.values()),
-            f"for {sum(own.values())} of {len(own)} sets as the subsample sees itself, for "
-            f"{sum(fresh.values())} as fresh points see it, which is why Mercer asks those",
+            f"on {sum(own.values())} of {len(own)} datasets by the subsample's own estimate, and on "
+            f"{sum(fresh.values())} by the estimate from fresh points, which Mercer uses",
         ),
     )
 
@@ -262,7 +263,8 @@ def _width_claim(found: dict[str, dict[str, Any]]) -> Claim:
         "The bandwidth is found by a search on a small subsample.",
         "section 5",
         f"mnist: Gaussian, {PAPER_WIDTH:g} (features in [0, 1])",
-        f"mnist: least leave-one-out error at {best:.2g}, {excess:.2f} times that at {PAPER_WIDTH:g}",
+        f"mnist: lowest leave-one-out error at {best:.2g}; the error at {PAPER_WIDTH:g} is "
+        f"{excess:.2f} times as large",
         judge(
             excess <= AS_GOOD,
             0.5 <= best / PAPER_WIDTH <= 2.0,
@@ -272,8 +274,8 @@ def _width_claim(found: dict[str, dict[str, Any]]) -> Claim:
 
 
 def _settings_table(chosen: dict[str, float]) -> Table:
-    columns = ("setting", "n", "d", "l", "m paper", "m ours", "m, weights only", "eta paper", "eta ours",
-               "q paper", "q ours", "adjusted q ours")  # fmt: skip
+    columns = ("setting", "n", "d", "l", "m paper", "m ours", "m without targets", "eta paper",
+               "eta ours", "q paper", "q ours", "adjusted q ours")  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for p in SETTINGS:
         here = p.name == "mnist"
@@ -285,14 +287,15 @@ def _settings_table(chosen: dict[str, float]) -> Table:
 
 
 def _sets_table(sets: dict[str, dict[str, float]]) -> Table:
-    columns = ("set", "rows", "s", "q", "m* by subsample", "m* by fresh points", "largest k_q(x, x)",
-               "eta, paper's rule", "eta, safe", "adjusted q", "m* at it", "eta at it")  # fmt: skip
+    columns = ("dataset", "rows", "s", "q", "m* from the subsample", "m* from fresh points",
+               "largest k_q(x, x)", "eta, paper's rule", "eta, safe", "adjusted q",
+               "m* at adjusted q", "eta at adjusted q")  # fmt: skip
     keys = ("n", "s", "q", "own_critical", "fresh_critical", "fresh_beta_max", "eta", "safe_eta",
             "adjusted_q", "adjusted_critical", "adjusted_eta")  # fmt: skip
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (name, *(v[key] for key in keys)) for name, v in sets.items()
     )
-    return Table(f"The same for the sets at hand, m = {SETTINGS[0].m}", columns, rows)
+    return Table(f"The same for the available datasets, m = {SETTINGS[0].m}", columns, rows)
 
 
 def _search_table(found: dict[str, dict[str, Any]]) -> Table:
@@ -301,12 +304,13 @@ def _search_table(found: dict[str, dict[str, Any]]) -> Table:
         for v in found.values()
         for kernel in ("gaussian", "laplacian")
     )
-    columns = ("set", "kernel", "median distance", "best bandwidth", "leave-one-out error ÷ variance")
-    return Table("The search for the bandwidth", columns, rows)
+    columns = ("dataset", "kernel", "median distance", "best bandwidth",
+               "leave-one-out error ÷ variance")  # fmt: skip
+    return Table("Search for the bandwidth", columns, rows)
 
 
 def plot(result: Result, folder: Path) -> list[Path]:
-    """Leave-one-out error against bandwidth, both kernels, a panel a set."""
+    """Leave-one-out error against bandwidth for both kernels, one panel per dataset."""
     found = result.curves["search"]
     figure, axes = panels(2, 2, size=(8.4, 6.0))
     for ax, (name, v) in zip(axes, found.items(), strict=True):

@@ -1,9 +1,9 @@
-"""Peak memory of the three methods of Table 1, in this process (Linux): for `costs.py`.
+"""Peak memory of the three methods of Table 1, measured in this process (Linux), for `costs.py`.
 
     python -m benchmarks.paper.peak_memory '[[4000, 1000, 100]]'       # n, s, q; JSON to standard output
 
-The allocator must give back at once what is freed, or one method would live on what another left:
-MALLOC_MMAP_THRESHOLD_=65536 does that.
+The allocator must return freed memory at once, or one method would reuse the memory of another:
+MALLOC_MMAP_THRESHOLD_=65536 makes it do so.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OUTPUTS = 10
 
 
 def peaks(n: int, s: int, q: int) -> dict[str, float]:
-    """Bytes that each method takes at its peak, beside points and targets."""
+    """Peak bytes of each method, without points and targets."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, FEATURES, generator=generator) / 2
     p = problem(x, torch.randn(n, OUTPUTS, generator=generator), s, q)
     found = {}
-    epoch_of(METHODS[0], p)  # threads and libraries are there
+    epoch_of(METHODS[0], p)  # loads libraries and starts threads
     for method in METHODS:
         found[method] = peak_bytes(partial(_epoch_with_own_eigenvectors, method, p))
     return found

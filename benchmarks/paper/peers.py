@@ -1,8 +1,8 @@
-"""What Mercer is compared with (the paper's Table of the state of the art, and interactive training).
+"""Methods that Mercer is compared with.
 
-Support vector machines of three makers, a Nyström ridge classifier as Falkon's model is (a penalty and a
-number of centres), and gradient boosting.  Those that pip installs are optional: `pip install
-'mercer[paper]'`; what is missing is left out, and `missing` says so.
+These are three implementations of support vector machines, a Nyström ridge classifier, which is Falkon's
+model, gradient boosting, plain SGD and the original EigenPro.  Some need optional packages: `pip install
+'mercer[paper]'`.  Methods whose package is missing are left out, and `missing` lists them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from mercer import Gaussian, KernelClassifier
 from mercer.selection.search import FINE_POINTS
 from mercer.training.loop import Limits, Training, Validation, Watcher
 
-# The penalty of every SVM here: as benchmarks/engine.py, ten times the default, since images are
-# nearly free of noise.
+# The penalty of every SVM: ten times the default, since images have little noise.
 SVM_PENALTY = 10.0
-# MB for LibSVM's kernel cache; its default of 200 would hold it back.
+# MB of LibSVM's kernel cache; the default of 200 would slow it down.
 SVM_CACHE = 1_000
-# A point; RidgeClassifier counts the sum.  Small, since all else here interpolates.
+# Per point, while RidgeClassifier takes the sum.  Small, since the other methods interpolate.
 NYSTROM_PENALTY = 1e-6
-# What takes longer than this is measured once.
+# Methods that take longer than this run once.
 CHEAP_SECONDS = 3.0
 OPTIONAL = {
     "scikit-learn-intelex": "sklearnex.svm",
@@ -52,11 +51,11 @@ OPTIONAL = {
 }
 LIBSVM, INTELEX = "LibSVM (scikit-learn)", "scikit-learn-intelex SVM"
 THUNDER = "ThunderSVM (CPU)"
-SLOW = (THUNDER, "LightGBM", "XGBoost")  # on hundreds of features
-# The authors' repository trains MNIST with this one.
+SLOW = (THUNDER, "LightGBM", "XGBoost")  # with hundreds of features
+# From the authors' repository.
 BANDWIDTHS = {"mnist": 5.0}
 SGD, ORIGINAL = "plain SGD", "original EigenPro"
-# Of the rows, for the same early stopping as `KernelClassifier`'s.
+# Share of the rows for early stopping, as in `KernelClassifier`.
 HELD_OUT_SHARE = 0.1
 LIMITS = Limits(max_iter=100, interpolation_tol=0.0, n_iter_no_change=3, tol=0.01)
 Maker = Callable[[], Any]
@@ -64,16 +63,16 @@ Maker = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on one set."""
+    """One method on one dataset."""
 
     method: str
     seconds: float  # of training
-    error: float  # share of test rows
+    error: float  # share of test rows that are misclassified
     note: str = ""
 
 
 def optional(module: str) -> Any | None:
-    """A module that may not be there, or may not load on this machine."""
+    """The module, or None where it is not installed or does not load."""
     try:
         return importlib.import_module(module)
     except (ImportError, OSError):
@@ -81,22 +80,22 @@ def optional(module: str) -> Any | None:
 
 
 def missing() -> str:
-    """A sentence on the optional peers that were left out; empty where none was."""
+    """A sentence about the optional methods that were left out; empty where there are none."""
     absent = [name for name, module in OPTIONAL.items() if optional(module) is None]
-    return f"Left out, not being installed: {', '.join(absent)}." if absent else ""
+    return f"Not installed and left out: {', '.join(absent)}." if absent else ""
 
 
 def bandwidth_for(data: Set) -> float:
-    """The authors' where it is known, else the one with the lowest leave-one-out error.
+    """The authors' bandwidth where it is known, else the one with the lowest leave-one-out error.
 
-    For a stand-in, whose errors mean nothing, the median distance.
+    For a stand-in, whose errors have no meaning, the median distance.
     """
     if data.name in BANDWIDTHS:
         return BANDWIDTHS[data.name]
     if data.stand_in:
         return median_distance(data.X)
     model = KernelClassifier("gaussian", ridge=0.0, scale=False, random_state=0, max_iter=1)
-    rows = slice(0, FINE_POINTS)  # as many as the search looks at
+    rows = slice(0, FINE_POINTS)  # as many as the search uses
     return chosen_bandwidth(model.fit(data.X[rows], data.y[rows]))
 
 
@@ -118,7 +117,7 @@ def svm_peers(bandwidth: float) -> dict[str, Maker]:
 
 
 def nystrom_peer(bandwidth: float, n: int, centres: int) -> Maker:
-    """Ridge on Nyström features: the model that Falkon fits, solved directly."""
+    """Ridge regression on Nyström features: the model that Falkon fits, solved directly."""
     gamma = 1 / (2 * bandwidth**2)
     return lambda: make_pipeline(
         Nystroem(gamma=gamma, n_components=min(centres, n), random_state=0),
@@ -127,7 +126,7 @@ def nystrom_peer(bandwidth: float, n: int, centres: int) -> Maker:
 
 
 def boosting_peers() -> dict[str, Maker]:
-    """Gradient boosting at its defaults, on all cores."""
+    """Gradient boosting with default parameters, on all cores."""
     found: dict[str, Maker] = {}
     light, extreme = optional(OPTIONAL["LightGBM"]), optional(OPTIONAL["XGBoost"])
     if light is not None:
@@ -150,9 +149,9 @@ def error_of(labels: Any, y: NDArray[Any]) -> float:
 
 
 def in_turn(methods: dict[str, Callable[[], Measured]], rounds: int) -> dict[str, Measured]:
-    """Each method once, then the cheap ones again in turn; the best time of each counts.
+    """Run each method once, then the cheap ones again in turn; the best time of each counts.
 
-    Others may share the machine, and its speed changes from minute to minute.
+    Others may share the machine, whose speed then changes from minute to minute.
     """
     found = {name: run() for name, run in methods.items()}
     for _ in range(rounds - 1):
@@ -164,12 +163,12 @@ def in_turn(methods: dict[str, Callable[[], Measured]], rounds: int) -> dict[str
 
 
 def standard_error(error: float, n_test: int) -> float:
-    """Of a share of n_test rows."""
+    """Standard error of a share of n_test rows."""
     return math.sqrt(max(error * (1 - error), 1 / n_test) / n_test)
 
 
 class UntilTime(Watcher):
-    """Ends training when its time is over."""
+    """Ends training after a time limit."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.watch = seconds, Stopwatch()
@@ -177,13 +176,13 @@ class UntilTime(Watcher):
 
     def on_panel(self, training: Training) -> str | None:
         self.passed = self.passed or self.watch.seconds > self.seconds
-        return "its time is over" if self.passed else None
+        return "the time limit is reached" if self.passed else None
 
 
 def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measured:
-    """Plain SGD at its own best batch, or the original EigenPro with Mercer's q, batch and step.
+    """Plain SGD with its best batch size, or the original EigenPro with Mercer's q, m and eta.
 
-    Both run on Mercer's engine and follow its plan, whose making is counted for both as for Mercer.
+    Both run on Mercer's engine and use its plan.  The time of planning counts, as for Mercer.
     """
     rows = np.random.default_rng(0).permutation(len(data.X))
     n_held_out = int(HELD_OUT_SHARE * len(rows))
@@ -202,5 +201,5 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
         outcome = train(problem, LIMITS, validation=validation, watcher=limit)
     trained = replace(machine, alpha=outcome.alpha.contiguous())
     labels = trained.predict(data.X_test).argmax(1).numpy()
-    note = f"stopped when its {seconds:g} s were over" if limit.passed else ""
+    note = f"stopped after {seconds:g} s" if limit.passed else ""
     return Measured(method, watch.seconds, error_of(labels, data.y_test), note)

@@ -1,7 +1,8 @@
 """The paper's advice for practice: the Laplacian kernel, and fewer dimensions by PCA.
 
-Laplacian against Gaussian: epochs to a training error, the critical batch m*(k), and the test error over
-two decades of bandwidth.  PCA: error and time from the full dimension down.
+The Laplacian and the Gaussian kernel are compared by epochs to a training error, critical batch size
+m*(k), and test error over two decades of bandwidth.  PCA is measured by error and time, from the full
+dimension down.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier
 
 KERNELS = ("laplacian", "gaussian")
-# The training error to which the paper's figures on batch size train.
+# The training error of the paper's figures on batch size.
 TRAIN_MSE = 1e-4
 MOST_EPOCHS = 60
-# A bandwidth serves where its error is within this factor of the kernel's best.
-SERVES = 1.1
-# Early stopping ends these runs sooner as a rule.
+# A bandwidth is good if its error is within this factor of the kernel's best.
+GOOD = 1.1
+# Early stopping usually ends these runs sooner.
 SWEEP_EPOCHS = 15
 ROUNDS = 2
 # The first two rows of a PCA table.
-KINDS = {0: "pixels as bytes", 1: "all that vary, as floats"}
+KINDS = {0: "raw pixels", 1: "all directions that vary"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def fit(data: Set, kernel: str, **settings: Any) -> KernelClassifier:
-    """Without a ridge, as in the paper; all else as given."""
+    """Fit without a ridge, as in the paper."""
     model = KernelClassifier(kernel, ridge=0.0, scale=False, random_state=0, **settings)
     return model.fit(data.X, data.y)
 
@@ -78,18 +79,18 @@ def test_error(model: KernelClassifier, data: Set) -> float:
 
 @dataclass(frozen=True)
 class Trained:
-    """One kernel on one set, at the bandwidth with the lowest leave-one-out error."""
+    """One kernel on one dataset, with the bandwidth of the lowest leave-one-out error."""
 
     kernel: str
     bandwidth: float
     critical: float  # m*(k)
-    epochs: int | None  # to TRAIN_MSE; None where that took more than MOST_EPOCHS
+    epochs: int | None  # to TRAIN_MSE; None for more than MOST_EPOCHS
     error: float
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One kernel on one set over the same bandwidths."""
+    """One kernel on one dataset over a grid of bandwidths."""
 
     widths: list[float]
     errors: list[float]
@@ -97,9 +98,9 @@ class Sweep:
 
     @property
     def decades(self) -> float:
-        """How much of the two decades serves, counted in steps of the grid."""
+        """Decades of good bandwidths, in steps of the grid."""
         step = math.log10(self.widths[1] / self.widths[0])
-        return step * sum(error <= SERVES * min(self.errors) for error in self.errors)
+        return step * sum(error <= GOOD * min(self.errors) for error in self.errors)
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,7 @@ class Projected:
 
 def trained(data: Set, kernel: str) -> Trained:
     y = data.targets()
-    share = TRAIN_MSE / float(
-        (y - y.mean(0)).var()
-    )  # `interpolation_tol` counts in the loss of predicting the mean
+    share = TRAIN_MSE / float((y - y.mean(0)).var())  # relative to the loss of predicting the mean
     model = fit(data, kernel, early_stopping=False, interpolation_tol=share, max_iter=MOST_EPOCHS)
     losses = [epoch.train_loss for epoch in model.history_.epochs]
     reached = losses[-1] <= TRAIN_MSE
@@ -139,9 +138,9 @@ def sweep(data: Set, kernel: str, count: int) -> Sweep:
 
 
 def by_dimension(data: Set, dimensions: tuple[int, ...]) -> list[Projected]:
-    """Pixels as they are, all directions that vary, then fewer of them; measured in turn.
+    """Raw pixels, all directions that vary, then fewer of them, measured in turn.
 
-    The bandwidth is that of the full data for all: PCA only drops what is left out of distances.
+    All have the bandwidth of the full data, since PCA only drops small parts of the distances.
     """
     bandwidth = chosen_bandwidth(fit(data, "laplacian", max_iter=1))
     wanted: list[Any] = [None, "auto", *dimensions]  # of `n_pca_components`
@@ -165,7 +164,7 @@ def run(data: Data, size: Size) -> Result:
     n_test = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # A fallback that the plan notes, at the ends of the sweep.
+        # At the ends of the sweep the plan uses a fallback, and notes it.
         warnings.filterwarnings("ignore", "A fallback was used", UserWarning)
         for name in scale.sets:
             part = data.load(name, scale.rows, test_rows=scale.test_rows)
@@ -182,11 +181,12 @@ def run(data: Data, size: Size) -> Result:
     )
     sets = ", ".join(notes.values())
     text = (
-        f"On {sets}: the Laplacian and the Gaussian, each with {scale.rows:,} rows, no ridge, and for "
-        "the epochs and m* its own bandwidth by leave-one-out; and the Laplacian on "
-        f"{scale.pca_rows:,} rows projected on fewer principal directions, the bandwidth unchanged. "
-        "Pixels as they are stay 8-bit integers in Mercer, which multiply faster than floats; projected "
-        "data is in floating point, and the time of the projection is counted."
+        f"The Laplacian and the Gaussian kernel on {scale.rows:,} rows each of {sets}, without a ridge. "
+        "Epochs and m* are measured at each kernel's own bandwidth, chosen by leave-one-out. PCA is "
+        f"measured with the Laplacian kernel on {scale.pca_rows:,} rows, projected on fewer principal "
+        "directions with the same bandwidth. Mercer keeps raw pixels as 8-bit integers where these "
+        "multiply faster than floats. Projected data is in floating point, and the time of the "
+        "projection counts."
     )
     tables = (
         _kernel_table(kernels, sweeps),
@@ -213,8 +213,9 @@ def _kernel_table(
                 (name.upper(), t.kernel, round(t.bandwidth, 2), epochs, round(t.critical, 1),
                  round(100 * t.error, 2), round(served, 2))
             )  # fmt: skip
-    columns = ("set", "kernel", "bandwidth", f"epochs to a training error of {TRAIN_MSE:g}", "m*(k)",
-               "test error, %", f"decades of bandwidth within {SERVES:g} of the best")  # fmt: skip
+    columns = ("dataset", "kernel", "bandwidth", f"epochs to a training error of {TRAIN_MSE:g}",
+               "m*(k)", "test error, %",
+               f"decades of bandwidth within a factor {GOOD:g} of the best error")  # fmt: skip
     return Table("Laplacian and Gaussian", columns, tuple(rows))
 
 
@@ -226,7 +227,7 @@ def _bandwidth_table(sweeps: dict[str, dict[str, Sweep]]) -> Table:
             critical = (round(by[kernel].critical[i], 1) for kernel in KERNELS)
             rows.append((name.upper(), round(width, 3), *errors, *critical))
     columns = (
-        "set",
+        "dataset",
         "bandwidth",
         *(f"{kernel}: test error, %" for kernel in KERNELS),
         *(f"{kernel}: m*(k)" for kernel in KERNELS),
@@ -240,8 +241,8 @@ def _pca_table(reduced: dict[str, list[Projected]], notes: dict[str, str]) -> Ta
         for name, line in reduced.items()
         for i, p in enumerate(line)
     )
-    columns = ("set", "dimensions", "", "test error, %", "seconds of training")
-    return Table("From the full dimension down", columns, rows)
+    columns = ("dataset", "dimensions", "data", "test error, %", "seconds of training")
+    return Table("Fewer dimensions by PCA", columns, rows)
 
 
 def _epochs_claim(kernels: dict[str, dict[str, Trained]]) -> Claim:
@@ -259,16 +260,16 @@ def _epochs_claim(kernels: dict[str, dict[str, Trained]]) -> Claim:
     return Claim(
         "The Laplacian kernel needs fewer epochs than the Gaussian.",
         "section on practice",
-        "in words only",
+        "stated in words only",
         ours,
-        judge_each(fewer, "fewer on {count} sets"),
+        judge_each(fewer, "fewer on {count} datasets"),
     )
 
 
 def _critical_claim(
     kernels: dict[str, dict[str, Trained]], sweeps: dict[str, dict[str, Sweep]]
 ) -> Claim:
-    """Each at its own bandwidth; partly where it is so only at equal ones."""
+    """Compared at each kernel's own bandwidth, and at equal ones, which can make it hold partly."""
     larger = sum(by["laplacian"].critical > by["gaussian"].critical for by in kernels.values())
     pairs = [
         (one, other)
@@ -281,13 +282,13 @@ def _critical_claim(
         for name, by in kernels.items()
     )
     why = (
-        f"larger at its own bandwidth on {larger} of {len(kernels)} sets, and at {at_equal} of "
+        f"larger at its own bandwidth on {larger} of {len(kernels)} datasets, and at {at_equal} of "
         f"{len(pairs)} equal bandwidths"
     )
     return Claim(
-        "The Laplacian kernel has the larger critical batch m*(k).",
+        "The Laplacian kernel has the larger critical batch size m*(k).",
         "section on practice",
-        "in words only",
+        "stated in words only",
         ours + f"; larger at {at_equal} of {len(pairs)} equal bandwidths",
         judge(larger == len(kernels), larger > 0 or at_equal > len(pairs) / 2, why),
     )
@@ -297,47 +298,50 @@ def _robustness_claim(sweeps: dict[str, dict[str, Sweep]]) -> Claim:
     served = {name: {k: v.decades for k, v in by.items()} for name, by in sweeps.items()}
     wider = [by["laplacian"] > by["gaussian"] for by in served.values()]
     ours = "; ".join(
-        f"{name}: within a factor {SERVES:g} of its best error over {by['laplacian']:.2g} decades "
+        f"{name}: within a factor {GOOD:g} of its best error over {by['laplacian']:.2g} decades "
         f"(Laplacian), {by['gaussian']:.2g} (Gaussian)"
         for name, by in served.items()
     )
     return Claim(
         "The Laplacian kernel is less sensitive to its bandwidth.",
         "section on practice",
-        "in words only",
+        "stated in words only",
         ours,
-        judge_each(wider, "so on {count} sets"),
+        judge_each(wider, "on {count} datasets"),
     )
 
 
 def _pca_claim(reduced: dict[str, list[Projected]], n_test: int) -> Claim:
-    """Is there a smaller dimension, no worse beyond chance, that takes less time than full floats do?
+    """Whether a smaller dimension takes less time, with an error no larger than by chance.
 
-    Bytes are Mercer's own: the paper's claim is about floats, but a user would compare with both.
+    The paper's claim is about floats.  Users would also compare with raw pixels, which may be bytes.
     """
-    over_floats, over_bytes, told = 0, 0, []
-    for name, (as_bytes, floats, *fewer) in reduced.items():
+    over_floats, over_raw, told = 0, 0, []
+    for name, (raw, floats, *fewer) in reduced.items():
         allowed = floats.error + standard_error(floats.error, n_test)
         as_good = [p for p in fewer if p.error <= allowed]
         if not as_good:
-            told.append(f"{name}: no smaller dimension tried is as good")
+            told.append(f"{name}: no smaller dimension is as accurate")
             continue
         found = min(as_good, key=lambda p: p.seconds)
         over_floats += found.seconds < floats.seconds
-        over_bytes += found.seconds < as_bytes.seconds
+        over_raw += found.seconds < raw.seconds
         told.append(
-            f"{name}: {found.dimensions} of {floats.dimensions} dimensions, {found.error:.2%} for "
-            f"{floats.error:.2%}, {found.seconds:.2f} s for {floats.seconds:.2f} s in floats and "
-            f"{as_bytes.seconds:.2f} s in bytes"
+            f"{name}: {found.dimensions} of {floats.dimensions} dimensions, error {found.error:.2%} "
+            f"instead of {floats.error:.2%}, {found.seconds:.2f} s instead of {floats.seconds:.2f} s "
+            f"with all directions and {raw.seconds:.2f} s with raw pixels"
         )
     count = len(reduced)
-    why = f"saves time over floats on {over_floats} of {count} sets, over bytes on {over_bytes}"
+    why = (
+        f"saves time over all directions on {over_floats} of {count} datasets, and over raw pixels on "
+        f"{over_raw}"
+    )
     return Claim(
-        "Reducing the dimension by PCA saves time at next to no loss of accuracy.",
+        "Reducing the dimension by PCA saves time with almost no loss of accuracy.",
         "section on practice",
-        "in words only",
+        "stated in words only",
         "; ".join(told),
-        judge(over_floats == over_bytes == count, over_floats > 0, why),
+        judge(over_floats == over_raw == count, over_floats > 0, why),
     )
 
 
@@ -365,19 +369,19 @@ def _plot_bandwidths(sweeps: dict[str, Any], path: Path) -> Path:
 def _plot_dimensions(reduced: dict[str, Any], path: Path) -> Path:
     figure, axes = panels(len(reduced), size=(4.6 * len(reduced), 3.8))
     for axis, (name, line) in zip(axes, reduced.items(), strict=True):
-        as_bytes, *floats = line
+        raw, *floats = line
         dimensions = [p["dimensions"] for p in floats]
         axis.plot(dimensions, [100 * p["error"] for p in floats], "-o", color=BLUE)
         axis.set(xscale="log", title=name_of(name), xlabel="Dimensions")
         axis.set_ylabel("Test error, %", color=BLUE)
-        # Bytes keep directions without variance, floats do not: one tick for both.
+        # Raw pixels include constant ones; one tick serves for both.
         ticks = sorted(dimensions)
         axis.set_xticks(ticks, [str(d) for d in ticks], fontsize=8, rotation=45)
         axis.minorticks_off()
         other = axis.twinx()
         other.plot(dimensions, [p["seconds"] for p in floats], "--s", color=VERMILION)
         star = {"color": VERMILION, "markersize": 13}
-        other.plot(as_bytes["dimensions"], as_bytes["seconds"], "*", **star)
-        other.set_ylabel("Seconds of training (star: bytes)", color=VERMILION)
+        other.plot(raw["dimensions"], raw["seconds"], "*", **star)
+        other.set_ylabel("Seconds of training (star: raw pixels)", color=VERMILION)
         other.set_ylim(bottom=0)
     return write_figure(figure, path)

@@ -170,7 +170,7 @@ def nothing_levelled(problem: Problem) -> LevelledKernel:
 
 
 class Iterations:
-    """Iterations with batch m as the paper describes them: one batch at a time, nothing kept."""
+    """Iterations with batch m as the paper describes them: one batch at a time, no values kept."""
 
     def __init__(
         self, problem: Problem, preconditioner: Preconditioner, m: int, W: Tensor | None = None

@@ -1,7 +1,7 @@
-"""What a part of the reproduction found: claims with verdicts, tables, and the data of its plots.
+"""Results of a part of the reproduction: claims with verdicts, tables, and the data of plots.
 
-Records are plain data: they go to JSON and come back equal, so that pages and plots can be made again
-without measuring.
+Records are plain data that can be written to JSON and read back, so that pages and plots can be made
+again without measuring.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 Size = Literal["smoke", "quick", "full"]
 Cell = str | float | int | None
-# The only ways a verdict may begin.
+# How a verdict begins.
 VERDICTS = ("holds", "holds partly: ", "does not hold: ")
 
 
@@ -33,13 +33,13 @@ def machine() -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper beside what was measured here."""
+    """A claim of the paper next to what was measured here."""
 
-    claim: str  # the paper's, in one sentence
+    claim: str  # in one sentence
     where: str  # "Table 2", "Figure 3a", "section 4", ...
-    published: str  # with the paper's hardware
-    ours: str  # from the numbers just measured
-    verdict: str  # of `judge`: decided from the numbers, never by hand
+    published: str  # on the paper's hardware
+    ours: str  # the numbers measured here
+    verdict: str  # by `judge`, decided from the numbers
 
     def __post_init__(self) -> None:
         if self.verdict != VERDICTS[0] and not self.verdict.startswith(VERDICTS[1:]):
@@ -50,7 +50,7 @@ class Claim:
 
 
 def judge(holds: bool, partly: bool, why: str) -> str:
-    """The verdict that two comparisons of measured numbers give; `why` says what falls short.
+    """The verdict from two comparisons of measured numbers; `why` says what falls short.
 
     >>> judge(False, True, "only on two of three sets")
     'holds partly: only on two of three sets'
@@ -61,9 +61,9 @@ def judge(holds: bool, partly: bool, why: str) -> str:
 
 
 def judge_each(passes: Sequence[bool], why: str) -> str:
-    """The verdict for a claim about several cases: it must pass in all, and partly holds if in any.
+    """The verdict for a claim about several cases: it holds if all pass, and partly if any does.
 
-    `{count}` in `why` becomes how many passed, of how many.
+    `{count}` in `why` becomes the number that pass, "1 of 2".
 
     >>> judge_each([True, False], "so on {count} sets")
     'holds partly: so on 1 of 2 sets'
@@ -81,7 +81,7 @@ def shortfalls(*conditions: tuple[bool, str]) -> str:
 
 
 def rounded(value: float | None, figures: int = 4) -> float | None:
-    """To so many significant figures; None where there is no finite value."""
+    """The value to this many significant figures; None if it is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{figures}g}")
 
 
@@ -101,11 +101,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Result:
-    """One part's; the last four are filled in by the runner."""
+    """The result of one part.  The runner fills in the last four fields."""
 
-    name: str  # the module's
+    name: str  # of the module
     title: str
-    text: str  # what was done, on which data, what the reader should see
+    text: str  # what was measured, on which data, and what the plots should show
     claims: tuple[Claim, ...]
     tables: tuple[Table, ...]
     curves: dict[str, Any] = field(default_factory=dict)  # plain data that `plot` draws
@@ -115,7 +115,7 @@ class Result:
     command: str = ""
 
     def to_json(self) -> str:
-        """JSON text; numbers that are not finite become null, since JSON has none."""
+        """JSON text.  Numbers that are not finite become null."""
         return json.dumps(_plain(asdict(self)), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -137,8 +137,8 @@ class Result:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers, texts, lists and dictionaries only."""
-    if hasattr(value, "tolist"):  # of NumPy and PyTorch
+    """The same value as numbers, strings, lists and dictionaries."""
+    if hasattr(value, "tolist"):  # NumPy and PyTorch
         value = value.tolist()
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
