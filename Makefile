@@ -1,10 +1,10 @@
-# make demo, make test: everything on a fresh machine with Python >= 3.10, pip and make.
+# make demo and make test work on a fresh machine with Python >= 3.10, pip and make.
 PYTHON ?= python3
 BIN := .venv/bin
-# Where the real datasets are; what needs them skips with a message when they are not there.
+# Folder of the real datasets; tests and benchmarks that need them are skipped without it.
 export MERCER_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test slow check lint types format bench paper docs clean
+.PHONY: demo test slow check lint types format bench paper layers docs clean
 
 demo: .venv/ready
 	$(BIN)/python examples/digits.py
@@ -28,25 +28,29 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Made when missing, and made anew when what it was made from has changed.
+# Created if missing, and again when the files it depends on have changed.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# scikit-learn-intelex is compared with, and not needed for anything else.
+# scikit-learn-intelex is needed for the comparison only.
 bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
 	$(BIN)/python benchmarks/defaults.py --out benchmarks/defaults.json
 
-# Every table and figure of the paper beside ours, and docs/paper.md; SIZE=--full for the paper's sizes.
+# Reproduces the paper's tables and figures and writes docs/paper.md; SIZE=--full for the paper's sizes.
 SIZE ?= --quick
 paper: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[paper]'
 	$(BIN)/python -m benchmarks.paper $(SIZE)
 
-# The user guide, to be opened at site/index.html; its search box needs a server: mkdocs serve.
+# The drawing and the lists of files in docs/design.md.
+layers: .venv/ready
+	$(BIN)/python docs/import_graph.py --write
+
+# The site; open site/index.html. The search box needs a server: mkdocs serve.
 docs: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict --site-dir site

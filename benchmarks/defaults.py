@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.paper.data import FOLDER, SOURCES, read
 from benchmarks.paper.results import machine
-from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier, KernelRegressor
+from mercer.stopwatch import Stopwatch
 
 Array = NDArray[Any]
 Split = tuple[Array, Array, Array, Array]

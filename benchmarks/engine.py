@@ -48,10 +48,10 @@ from benchmarks.paper.results import machine
 from benchmarks.paper.until import trained_until
 from benchmarks.peak import run_apart
 from benchmarks.row import Row
-from benchmarks.stopwatch import fastest
 from mercer import Gaussian, KernelClassifier, KernelRegressor, Laplacian
+from mercer.engine import measure_resource
 from mercer.kernels import Kernel
-from mercer.planning.resource import measure_resource
+from mercer.stopwatch import fastest
 
 RUNS = 3
 # The authors' bandwidth for MNIST.

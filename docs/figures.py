@@ -1,4 +1,4 @@
-"""The figures of guide/plots.md, drawn into docs/img: python docs/figures.py"""
+"""Draw the figures of guide/plots.md into docs/img: python docs/figures.py"""
 
 from __future__ import annotations
 

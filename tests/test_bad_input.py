@@ -177,4 +177,19 @@ def test_a_class_of_one_point_is_kept_for_training(rng):
     y = np.zeros(600, dtype=int)
     y[300:] = 1
     y[17] = 2
-    good(KernelClassifier(random_state=0).fit(X, y), X)
+    settings = {"kernel": "laplacian", "bandwidth": 2.0, "ridge": 0.0, "max_iter": 1}
+    for seed in range(30):  # a tenth of the rows is held out, and this row would be three times
+        model = good(KernelClassifier(**settings, random_state=seed).fit(X, y), X)
+        assert (model.dual_coef_[17] != 0).any()
+        assert (model.dual_coef_ == 0).all(1).sum() == 60
+
+
+def test_the_only_row_with_a_label_is_kept_for_training(rng):
+    X = rng.normal(size=(600, 3))
+    y = (rng.uniform(size=(600, 3)) < 0.5).astype(int)
+    y[:, 2] = 0
+    y[17, 2] = 1
+    settings = {"kernel": "laplacian", "bandwidth": 2.0, "ridge": 0.0, "max_iter": 1}
+    for seed in range(30):
+        model = good(KernelClassifier(**settings, random_state=seed).fit(X, y), X)
+        assert (model.dual_coef_[17] != 0).any()

@@ -239,7 +239,7 @@ def test_plans_are_for_this_machine_or_another(iris, run):
     code, out, _ = run(*arguments)
     assert code == 0
     assert "gaussian (bandwidth 1)" in out
-    assert "batch, bound by data" in out
+    assert "batch, limited by data" in out
 
 
 def test_rbf_is_another_name_of_the_gaussian(iris, run):

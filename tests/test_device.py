@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from stand_in import StandIn
+from stand_in import StandIn, StandInTensor
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
@@ -63,6 +65,45 @@ def test_tensors_on_the_device_come_back_on_the_device(rng, gpu):
     predicted = model.predict(x)
     assert predicted.device == gpu.device
     np.testing.assert_allclose(predicted.cpu().numpy(), y, atol=0.1)
+
+
+def test_features_on_the_device_never_visit_the_cpu(rng, gpu, monkeypatch):
+    X, y = data(rng, 1_200)
+    x, held_out = torch.from_numpy(X).to(gpu.device), torch.from_numpy(X[:300]).to(gpu.device)
+    moved = []
+    real = StandIn.run
+
+    def watched(self, func, args, kwargs):
+        result = real(self, func, args, kwargs)
+        source = next((leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)), None)
+        if isinstance(source, StandInTensor) and type(result) is Tensor:
+            moved.append(result.numel())
+        return result
+
+    monkeypatch.setattr(StandIn, "run", watched)
+    settings = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.0, "max_iter": 2}
+    model = KernelRegressor(**settings, random_state=0).fit(x, y, X_val=held_out, y_val=y[:300])
+    model.predict(x)
+    model.to_torch()(x)
+    # Weights and predictions, a number for each row, are the largest thing that leaves the device,
+    # beside the few rows that a checkpoint is recognised by.
+    assert 0 < max(moved) <= max(len(X), 1_000 * X.shape[1])
+    assert sum(count >= X.size for count in moved) == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: x[0], "must be a matrix"),
+        (lambda x: x[:0], "must be a matrix"),
+        (lambda x: x.index_fill(0, torch.tensor([3], device=x.device), torch.nan), "must be finite"),
+        (lambda x: x[:5], "as many rows"),
+    ],
+)
+def test_features_on_the_device_are_validated_there(rng, gpu, spoil, message):
+    X, y = data(rng, 60)
+    with pytest.raises(ValueError, match=message):
+        KernelRegressor(random_state=0).fit(spoil(torch.from_numpy(X).to(gpu.device)), y)
 
 
 def test_machine_moves_between_devices(rng, gpu):

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from mercer import KernelClassifier, KernelRegressor
 from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
 from mercer.method.spectrum import nystrom_spectrum
-from mercer.training.loop import Epoch, History
+from mercer.training.history import Epoch, History
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

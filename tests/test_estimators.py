@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 
 import joblib
@@ -17,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
+from mercer.operators.workers import workers_for
 
 
 def exemptions(estimator):
@@ -200,6 +202,54 @@ def test_validation_set_can_be_given(iris):
     assert model.history_[-1].validation_score > 0.9
 
 
+def test_the_third_argument_of_fit_is_the_sample_weight(iris):
+    X, y = iris
+    weight = np.ones(150)
+    weight[:20] = 0
+    model = KernelClassifier(random_state=0).fit(X, y, weight)
+    assert model.plan_.n == 130
+    with pytest.raises(TypeError, match="positional"):
+        model.fit(X, y, weight, X)
+
+
+def test_rbf_is_the_gaussian(iris):
+    settings = {"bandwidth": 2.0, "ridge": 0.01, "random_state": 0}
+    here, there = (KernelClassifier(kernel, **settings).fit(*iris) for kernel in ("rbf", "gaussian"))
+    assert here.kernel_ == there.kernel_ == mercer.Gaussian(2.0)
+    np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
+    assert KernelClassifier("rbf", random_state=0).fit(*iris).kernel_.name == "gaussian"
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, -1])
+def test_n_jobs_sets_the_threads_of_fit_and_predict_only(iris, n_jobs):
+    before = torch.get_num_threads()
+    seen = []
+
+    class Look(mercer.Callback):
+        def on_epoch_end(self, run):
+            seen.append(workers_for(torch.device("cpu")).count)
+
+    model = KernelClassifier(random_state=0, n_jobs=n_jobs, callbacks=[Look()]).fit(*iris)
+    assert set(seen) == {min(8, n_jobs if n_jobs > 0 else os.cpu_count())}
+    model.predict(iris[0])
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("n_jobs", [0, -2, 1.5, "all", True])
+def test_a_wrong_number_of_threads_is_refused(iris, n_jobs):
+    with pytest.raises(ValueError, match=r"`n_jobs` must be a whole number of threads"):
+        KernelClassifier(n_jobs=n_jobs).fit(*iris)
+
+
+def test_a_plan_changes_nothing(iris):
+    X, y = iris
+    model = KernelClassifier(random_state=0).fit(X, y)
+    before, known = model.predict(X), set(vars(model))
+    model.plan(X[:, :2], np.where(y == 0, "cat", "dog"))
+    assert set(vars(model)) == known
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
 def test_a_plan_can_be_made_without_training(iris):
     model = KernelClassifier(random_state=0)
     plan = model.plan(*iris)
@@ -215,13 +265,13 @@ def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
 
 
 def test_notes_of_fallbacks_are_told(iris, monkeypatch):
-    real = mercer.engine.adapt
+    real = mercer.engine.choose
 
     def with_note(*args, **kwargs):
         plan, levelled = real(*args, **kwargs)
         return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
 
-    monkeypatch.setattr("mercer.engine.adapt", with_note)
+    monkeypatch.setattr("mercer.engine.choose", with_note)
     with pytest.warns(UserWarning, match="A fallback was used: the sky fell"):
         KernelClassifier(random_state=0).fit(*iris)
 

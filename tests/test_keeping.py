@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import oracles
@@ -92,10 +93,13 @@ def test_damaged_foreign_newer_and_changed_files_are_refused(tmp_path):
     changed = bytearray(whole)
     changed[-3] ^= 1
     path.write_bytes(bytes(changed))
-    with pytest.raises(ValueError, match="checksum is off"):
+    with pytest.raises(ValueError, match="its checksum is wrong"):
         mercer.load(path)
-    path.write_bytes(whole.replace(b'"version":"2"', b'"version":"9"'))
+    path.write_bytes(whole.replace(b'"version":"3"', b'"version":"9"'))
     with pytest.raises(ValueError, match="install a newer one"):
+        mercer.load(path)
+    path.write_bytes(whole.replace(b'"version":"3"', b'"version":"2"'))
+    with pytest.raises(ValueError, match="from before the first release"):
         mercer.load(path)
     write_file(path, "checkpoint", {}, {})
     with pytest.raises(ValueError, match="Got a Mercer checkpoint instead"):
@@ -107,6 +111,60 @@ def test_damaged_foreign_newer_and_changed_files_are_refused(tmp_path):
         mercer.load(path)
     with pytest.raises(FileNotFoundError):
         mercer.load(tmp_path / "nowhere.mercer")
+
+
+def test_a_model_file_of_another_version_is_read(tmp_path, digits):
+    X, y = digits
+    model = KernelClassifier(random_state=0).fit(X, y)
+    path = tmp_path / "model.mercer"
+    model.save(path)
+    tensors, data = read_file(path, "model")
+    newer = {**data, "mood": "sunny", "plan": {**data["plan"], "colour": "blue"}}
+    newer["parameters"] = {**data["parameters"], "shoe_size": 43}
+    newer["kernel"] = {**data["kernel"], "taste": "sweet"}
+    newer["machine"] = {**data["machine"], "kernel": newer["kernel"], "shape": "round"}
+    write_file(path, "model", tensors | {"inputs.shadow": torch.ones(3)}, newer)
+    np.testing.assert_array_equal(mercer.load(path).predict_proba(X), model.predict_proba(X))
+    optional = ("metadata", "best_epoch", "best_loss", "selection", "feature_names")
+    older = {name: value for name, value in data.items() if name not in optional}
+    write_file(path, "model", tensors, older)
+    np.testing.assert_array_equal(mercer.load(path).predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"estimator": "Oracle"}, "must hold one of KernelClassifier, KernelRegressor"),
+        ({"n_rows": "many"}, "invalid contents: Expected `int`, got `str`"),
+        ({"plan": {}}, "invalid contents: Object missing required field"),
+    ],
+)
+def test_a_file_with_contents_that_make_no_sense_is_refused(tmp_path, change, message):
+    model = KernelClassifier(random_state=0).fit(*load_iris(return_X_y=True))
+    path = tmp_path / "model.mercer"
+    model.save(path)
+    tensors, data = read_file(path, "model")
+    write_file(path, "model", tensors, {**data, **change})
+    with pytest.raises(ValueError, match=message):
+        mercer.load(path)
+
+
+FILES = Path(__file__).parent / "files"
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in FILES.iterdir()))
+def test_files_written_by_every_release_are_read(version):
+    """Written by tests/files/write.py of that release, with what it predicted then."""
+    folder = FILES / version
+    with np.load(folder / "expected.npz") as expected:
+        X, y = expected["X"], expected["y"]
+        for name in ("classifier", "regressor"):
+            model = mercer.load(folder / f"{name}.mercer")
+            found = model.predict_proba(X) if name == "classifier" else model.predict(X)
+            np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-5)
+        settings = {"early_stopping": True, "interpolation_tol": 0.0, "tol": 0.0, "max_iter": 6}
+        resumed = KernelRegressor(**settings).fit(X, y, resume=folder / "regressor.checkpoint")
+        np.testing.assert_allclose(resumed.predict(X), expected["resumed"], rtol=1e-3, atol=1e-3)
 
 
 def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path, monkeypatch):
@@ -158,14 +216,13 @@ class Stop(Callback):
 
 
 @pytest.mark.parametrize("memory", ["auto", 2e7])
-@pytest.mark.parametrize("panel", [2, 9, 16])
-def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
-    tmp_path, digits, monkeypatch, memory, panel
-):
-    monkeypatch.setattr("mercer.operators.tiled.CPU_PANEL_ROWS", 200)
-    X, y = digits
+@pytest.mark.parametrize("panel", [2, 6, 9, 16])
+def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(tmp_path, rng, memory, panel):
+    X = rng.normal(size=(6_000, 5))
+    y = np.digitize(np.sin(X[:, 0]) + X[:, 1], [-1, 0, 1])
     path = tmp_path / "run"
-    parameters = {"random_state": 0, "max_iter": 4, "memory_limit": memory, "subsample_size": 300}
+    parameters = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.0, "random_state": 0}
+    parameters |= {"max_iter": 4, "memory_limit": memory, "subsample_size": 300}
     whole = KernelClassifier(**parameters).fit(X, y)
 
     class CtrlC(Callback):
@@ -179,11 +236,29 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard"):
         part = KernelClassifier(**parameters, callbacks=[CtrlC(), Checkpoint(path)]).fit(X, y)
     assert part.n_iter_ < whole.n_iter_
-    assert part.score(X, y) > 0.5  # a usable model
+    assert part.score(X, y) > 0.4  # a usable model
     resumed = KernelClassifier(**parameters).fit(X, y, resume=path)
     np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
     assert resumed.history_.column("train_loss") == whole.history_.column("train_loss")
     assert resumed.logit_scale_ == whole.logit_scale_
+
+
+def test_a_checkpoint_of_another_version_is_read(tmp_path, digits):
+    X, y = digits
+    path = tmp_path / "run"
+    settings = {"random_state": 0, "max_iter": 3}
+    KernelClassifier(**settings, callbacks=[Checkpoint(path, minutes=0)]).fit(X, y)
+    tensors, data = read_file(path, "checkpoint")
+    data["training"] |= {"mood": "sunny", "step": {**data["training"]["step"], "shoe": 43}}
+    data["plan"]["colour"] = "blue"
+    del data["training"]["best_epoch"], data["plan"]["notes"]
+    write_file(path, "checkpoint", tensors | {"training.shadow": torch.ones(2)}, data)
+    resumed = KernelClassifier(**settings).fit(X, y, resume=path)
+    np.testing.assert_array_equal(resumed.dual_coef_, KernelClassifier(**settings).fit(X, y).dual_coef_)
+    data["training"]["version"] = 99
+    write_file(path, "checkpoint", tensors, data)
+    with pytest.raises(ValueError, match="version 99"):
+        KernelClassifier(**settings).fit(X, y, resume=path)
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path, digits):

@@ -14,7 +14,7 @@ import torch
 
 import mercer
 from mercer import KernelRegressor
-from mercer.data.inputs import fit_preparation
+from mercer.data.inputs import fit_inputs
 
 SCRIPT = """
 import sys, warnings
@@ -58,17 +58,16 @@ def test_peak_resident_memory_stays_within_the_budget(n, d, megabytes):
 def test_points_in_a_file_are_the_points_in_memory(rng):
     x = rng.normal(size=(500, 7)).astype(np.float32)
     rows = rng.permutation(500)[:400]
-    preparation, _ = fit_preparation(x, rows)
+    inputs, _ = fit_inputs(x, rows)
     inside, outside = (
-        preparation.points(x, rows, torch.zeros(()), known=True, memory=memory) for memory in (1e9, 1e3)
+        inputs.points(x, rows, torch.zeros(()), known=True, memory=memory) for memory in (1e9, 1e3)
     )
     assert torch.equal(inside.rows, outside.rows)
     assert inside.bound == outside.bound
     pixels = rng.integers(0, 256, size=(500, 70)).astype(np.float32) / 255
-    preparation, _ = fit_preparation(pixels, rows, as_bytes=True)
+    inputs, _ = fit_inputs(pixels, rows, as_bytes=True)
     inside, outside = (
-        preparation.points(pixels, rows, torch.zeros(()), known=True, memory=memory)
-        for memory in (1e9, 1e3)
+        inputs.points(pixels, rows, torch.zeros(()), known=True, memory=memory) for memory in (1e9, 1e3)
     )
     assert inside.is_bytes
     assert torch.equal(inside.rows, outside.rows)
@@ -84,7 +83,7 @@ def test_a_model_whose_data_does_not_fit_is_trained_saved_and_loaded(rng, tmp_pa
     model = KernelRegressor("gaussian", memory_limit="15MB", **settings).fit(X, y)
     assert X.nbytes > model.plan_.memory / 2
     assert model.plan_.data_on_disk
-    assert "in a file" in str(model.plan_)
+    assert "memory-mapped" in str(model.plan_)
     model.save(tmp_path / "model")
     loaded = mercer.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X[:100]), model.predict(X[:100]))

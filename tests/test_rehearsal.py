@@ -9,15 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 import mercer
+from mercer.engine import HeldOutPart, Limits, Requests, Watcher, choose, train
 from mercer.kernels import Gaussian
-from mercer.operators.tiled import HeldOutProducts, TrainingProducts
-from mercer.planning import rehearsal
-from mercer.planning.choose import Requests, adapt
-from mercer.planning.rehearsal import with_predicted_seconds
+from mercer.planning.rehearsal import FRESH_MEMORY_FACTOR, with_predicted_seconds
 from mercer.planning.resource import Rates
-from mercer.training.loop import Limits, Training, Validation, Watcher
 
 FREE = Rates(feature=0.0, write=0.0, read=0.0, read_two=0.0, read_output=0.0)
 VALUE = 1e-9
@@ -47,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
         return block(self, a, b, *args, **options)
 
     monkeypatch.setattr(Gaussian, "block", counted)
-    monkeypatch.setattr(rehearsal, "time", clock)
+    monkeypatch.setattr("time.perf_counter", clock.perf_counter)
     return clock
 
 
@@ -69,18 +67,23 @@ def test_the_values_predicted_are_those_that_training_evaluates(clock, rng, desk
     x = torch.from_numpy(rng.normal(size=(n + n_held_out, 5))).float()
     points, held_out = kernel.points(x[:n]), kernel.points(x[n:])
     y = x[:, :2].sin()
-    plan, levelled = adapt(kernel, points, 2, desk, requests=requests, n_held_out=n_held_out)
+    plan, levelled = choose(kernel, points, 2, desk, requests=requests, n_held_out=n_held_out)
     budget = memory * plan.kept_memory
     plan = replace(plan, kept_memory=budget)
     predicted = with_predicted_seconds(plan, FREE, kernel, points, levelled, y[:n], n_held_out)
 
-    held_out_products = HeldOutProducts(kernel, held_out, points, 2, budget)
-    products = TrainingProducts(
-        kernel, points, levelled.V, plan.batch_size, 2, budget - held_out_products.kept_bytes
-    )
-    validation = Validation(held_out_products, y[n:], lambda f: 0.0)
     ends = Ends(clock)
-    Training(products, levelled, plan, y[:n], Limits(2, 0.0, 9, 0.0), validation).run(ends)
+    train(
+        kernel,
+        points,
+        y[:n],
+        plan.step,
+        levelled,
+        Limits(2, 0.0, 9, 0.0),
+        kept_memory=budget,
+        held_out=HeldOutPart(held_out, y[n:]),
+        watcher=ends,
+    )
     first, later = np.diff(ends.values) * VALUE
     assert predicted.first_epoch_seconds == pytest.approx(first, rel=0.05)
     assert predicted.later_epoch_seconds == pytest.approx(later, rel=0.25, abs=0.02 * first)
@@ -90,7 +93,7 @@ def test_a_rehearsal_is_short_whatever_the_batch(clock, rng, desk):
     kernel = Gaussian(3.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(12_000, 5))).float())
     y = torch.ones(12_000, 1)
-    plan, levelled = adapt(kernel, points, 1, desk, requests=Requests(500, 20, 12_000))
+    plan, levelled = choose(kernel, points, 1, desk, requests=Requests(500, 20, 12_000))
     before = clock.values
     predicted = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
     assert clock.values - before < 0.2 * 12_000**2
@@ -101,12 +104,12 @@ def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
     kernel = Gaussian(3.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())
     y = torch.ones(1_000, 3)
-    plan, levelled = adapt(kernel, points, 3, desk)
+    plan, levelled = choose(kernel, points, 3, desk)
     free = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
     rates = replace(FREE, write=2e-9, read=7.0, read_two=1e-9, read_output=1e-10)
     costly = with_predicted_seconds(plan, rates, kernel, points, levelled, y)
     assert costly.first_epoch_seconds - free.first_epoch_seconds == pytest.approx(
-        rehearsal.FRESH_MEMORY_FACTOR * 2e-9 * plan.kept_memory
+        FRESH_MEMORY_FACTOR * 2e-9 * plan.kept_memory
     )
     assert costly.later_epoch_seconds - free.later_epoch_seconds == pytest.approx(
         2 * 1.1e-9 * plan.kept_memory
@@ -123,7 +126,7 @@ def test_the_plan_of_an_estimator_is_that_of_its_fit(rng):
     y = np.sin(X[:, 0])
     model = mercer.KernelRegressor("laplacian", bandwidth=3.0, ridge=0.0, random_state=3, max_iter=2)
     plan = model.plan(X, y)
-    with pytest.warns(mercer.estimators.ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning):
         model.fit(X, y)
     seconds = {"first_epoch_seconds": None, "later_epoch_seconds": None}
     # How much memory is free is another number each time, and with it only what it allows.
@@ -138,7 +141,7 @@ def test_a_rehearsal_changes_nothing(rng, desk):
     kernel = Gaussian(3.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(900, 5))).float())
     y = torch.from_numpy(rng.normal(size=(900, 2))).float()
-    plan, levelled = adapt(kernel, points, 2, desk, requests=Requests(300, 20, 64))
+    plan, levelled = choose(kernel, points, 2, desk, requests=Requests(300, 20, 64))
     before = [tensor.clone() for tensor in (points.rows, y, levelled.V, levelled.D)]
     found = with_predicted_seconds(plan, FREE, kernel, points, levelled, y)
     assert replace(found, first_epoch_seconds=None, later_epoch_seconds=None) == plan

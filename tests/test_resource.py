@@ -8,15 +8,9 @@ import pytest
 import torch
 
 from mercer.operators.workers import workers_for
-from mercer.planning import resource
-from mercer.planning.resource import (
-    GIB,
-    PAPER_COMPONENTS,
-    Resource,
-    find_device,
-    measure_resource,
-    saturating_rows,
-)
+from mercer.planning import calibration, memory
+from mercer.planning.calibration import measure_resource, saturating_rows
+from mercer.planning.resource import GIB, PAPER_COMPONENTS, Resource, find_device
 
 
 @pytest.mark.parametrize(
@@ -62,7 +56,7 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
         calls.append(device)
         return lambda m: max(m, 32) / 32.0
 
-    monkeypatch.setattr(resource, "_kernel_product_timer", timer)
+    monkeypatch.setattr(calibration, "_kernel_product_timer", timer)
     cores = workers_for(torch.device("cpu")).count
     cache = tmp_path / "deep" / "capacity.json"
     first = measure_resource(torch.device("cpu"), cache=cache)
@@ -77,7 +71,7 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_only_costs_measuring_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "_kernel_product_timer", lambda *_: lambda m: max(m, 8) / 8.0)
+    monkeypatch.setattr(calibration, "_kernel_product_timer", lambda *_: lambda m: max(m, 8) / 8.0)
     blocked = tmp_path / "file"
     blocked.write_text("")
     found = measure_resource(torch.device("cpu"), cache=blocked / "capacity.json")
@@ -109,8 +103,8 @@ def test_container_limit_is_respected(tmp_path, version, limit_name, use_name):
     (base / "outer" / "memory.stat").write_text("anon 5\ninactive_file 1000\n")
     own = tmp_path / "self"
     own.write_text("0::/outer/inner\n" if version == "2" else "7:memory:/outer/inner\n3:cpu:/x\n")
-    assert resource._container_headroom(root, own) == [601000.0]
-    assert resource._container_headroom(root, tmp_path / "absent") == []
+    assert memory._container_headroom(root, own) == [601000.0]
+    assert memory._container_headroom(root, tmp_path / "absent") == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address-space limits are read on Linux only")
@@ -118,7 +112,7 @@ def test_address_space_limit_is_respected():
     script = (
         "import resource, torch; limit = 6 * 1024**3;"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit));"
-        "from mercer.resource import free_memory;"
+        "from mercer.planning.memory import free_memory;"
         "print(free_memory(torch.device('cpu')))"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -128,10 +122,10 @@ def test_address_space_limit_is_respected():
 def test_a_processor_is_known_by_its_name(tmp_path):
     known = tmp_path / "cpuinfo"
     known.write_text("processor : 0\nmodel name\t: Swift 3000 @ 2 GHz: fast\nmodel name\t: other\n")
-    assert resource._processor_name(known) == "Swift 3000 @ 2 GHz: fast"
+    assert calibration._processor_name(known) == "Swift 3000 @ 2 GHz: fast"
     known.write_text("processor : 0\nBogoMIPS : 50\n")
-    assert resource._processor_name(known).endswith("CPU")
-    assert resource._processor_name(tmp_path / "absent").endswith("CPU")
+    assert calibration._processor_name(known).endswith("CPU")
+    assert calibration._processor_name(tmp_path / "absent").endswith("CPU")
 
 
 def test_device_auto_and_cpu_are_found():

@@ -6,7 +6,8 @@ import torch
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.selection.search import leave_one_out, leave_one_out_once, select
+from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
+from mercer.selection.search import select
 
 
 def makers(*names):

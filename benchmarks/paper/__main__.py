@@ -22,7 +22,7 @@ from typing import Protocol, cast
 from benchmarks.paper.data import FOLDER, Data
 from benchmarks.paper.pages import write_pages
 from benchmarks.paper.results import Result, Size, machine
-from benchmarks.stopwatch import Stopwatch
+from mercer.stopwatch import Stopwatch
 
 # In the order of the front page.
 PARTS = (

@@ -5,16 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mercer import displays as palette
+from mercer.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE, VERMILION, YELLOW
 
-# Okabe and Ito's palette, chosen for colour-blind readers.
-BLUE, VERMILION, GREY = palette.BLUE, palette.VERMILION, palette.GREY
-ORANGE = "#E69F00"
-GREEN = "#009E73"
-PINK = "#CC79A7"
-SKY = "#56B4E9"
-YELLOW = "#F0E442"
-PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PINK, SKY, "black", GREY, YELLOW)
+PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY_BLUE, BLACK, GREY, YELLOW)
 # Colour and marker of a method, the same on every page.
 METHOD_STYLES = {
     "SGD": (ORANGE, "s"),

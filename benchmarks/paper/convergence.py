@@ -37,17 +37,17 @@ from benchmarks.paper.problem import (
     Iterations,
     Problem,
     exactly,
-    nothing_levelled,
     planned,
     train,
 )
-from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian, Laplacian
+from mercer.engine import Requests, measure_resource
 from mercer.kernels import Kernel
-from mercer.method.step import Preconditioner, safe_weights
-from mercer.operators.tiled import batches, kernel_times
-from mercer.planning.choose import Requests, best_step_size
-from mercer.planning.resource import measure_resource
+from mercer.method.preconditioner import Preconditioner, nothing_levelled
+from mercer.method.schedule import batches
+from mercer.method.step import best_step_size, safe_weights
+from mercer.model.machine import reproducible_product
+from mercer.stopwatch import Stopwatch
 from mercer.training.baselines import OriginalPreconditioner
 
 SGD, ORIGINAL, MERCER = "SGD", "original EigenPro", "Mercer"
@@ -128,7 +128,7 @@ def method(name: str, given: Problem) -> Method:
     plan, points, levelled = given.plan, given.points, given.levelled
     K = given.kernel.block(points, points, same=True)  # (n, n)
     if name == SGD:
-        W, nothing = K.new_ones(len(K), 1), nothing_levelled(given)
+        W, nothing = K.new_ones(len(K), 1), nothing_levelled(K)
         return Method(name, given, nothing, K, W, plan.beta_plain, plan.lambda_1_plain)
     Z = K[:, : plan.subsample_size] @ levelled.V  # (n, q)
     if name == MERCER:
@@ -253,12 +253,14 @@ class Timer:
         if counted is None:
             return None
         epochs = math.ceil(counted)
-        iterations.alpha.zero_()
+        iterations.model.weights.zero_()
         with Stopwatch() as watch:
             for _ in range(epochs):
                 iterations.run(range(len(iterations)), of.gamma(self.m))
         given = of.problem
-        f = kernel_times(given.kernel, given.points, given.points, iterations.alpha)  # (n, l)
+        f = reproducible_product(
+            given.kernel, given.points, given.points, iterations.model.weights
+        )  # (n, l)
         return {
             "m": self.m,
             "epochs": epochs,

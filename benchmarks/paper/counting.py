@@ -6,7 +6,8 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mercer.training.loop import Epoch, Training, Watcher
+from mercer import Epoch
+from mercer.engine import Training, Watcher
 
 PRODUCTS = ("mm", "addmm", "_int_mm")
 VECTOR_PRODUCTS = ("mv", "addmv")

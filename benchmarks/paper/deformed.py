@@ -13,13 +13,14 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import BLUE, panels, write_figure
+from benchmarks.paper.axes import panels, write_figure
 from benchmarks.paper.data import Data
 from benchmarks.paper.digits import deformed
 from benchmarks.paper.peers import BANDWIDTHS, error_of, standard_error
 from benchmarks.paper.results import Claim, Result, Size, Table, judge
-from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier
+from mercer.palette import BLUE
+from mercer.stopwatch import Stopwatch
 
 # Published, on one GTX Titan Xp.
 PUBLISHED_ROWS, PUBLISHED_ERROR = 1_000_000, 0.0072

@@ -19,7 +19,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import BLUE, ORANGE, name_of, panels, plain_log, write_figure
+from benchmarks.paper.axes import name_of, panels, plain_log, write_figure
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.peers import (
     INTELEX,
@@ -34,6 +34,7 @@ from benchmarks.paper.peers import (
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from benchmarks.paper.until import trained_until
+from mercer.palette import BLUE, ORANGE
 
 MERCER, MERCER_RIDGE = "Mercer, no ridge (as in the paper)", "Mercer, automatic ridge"
 # Rows and seconds of the paper's table, on one GTX Titan Xp.

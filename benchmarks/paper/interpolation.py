@@ -20,8 +20,9 @@ from benchmarks.paper.convergence import centred
 from benchmarks.paper.data import Data, Set
 from benchmarks.paper.problem import exactly, held_out, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each
-from mercer.operators.tiled import HeldOutProducts
-from mercer.training.loop import Epoch, Training, Watcher
+from mercer import Epoch
+from mercer.engine import Training, Watcher
+from mercer.operators.base import Operator
 
 SETS: dict[Size, tuple[str, ...]] = {
     "smoke": ("mnist",),
@@ -50,17 +51,17 @@ Run = dict[str, Any]
 class TestErrors(Watcher):
     """Measures the test error during training, also within the first epoch."""
 
-    def __init__(self, products: HeldOutProducts, labels: Tensor, offset: Tensor) -> None:
-        self.products, self.labels, self.offset = products, labels, offset
+    def __init__(self, operator: Operator, labels: Tensor, offset: Tensor) -> None:
+        self.operator, self.labels, self.offset = operator, labels, offset
         self.epochs: list[float] = []
         self.wrong: list[Tensor] = []  # each (n_test,)
         self.train_loss: list[float] = []  # at whole epochs
         self._next = 0.0
 
     def on_panel(self, training: Training) -> str | None:
-        n_panels = len(training.products.panels)
-        if training.number == 1 and training.panel < n_panels:
-            self._test(training, training.panel / n_panels)
+        n_panels, progress = len(training.schedule.panels), training.state.progress
+        if progress.epoch == 1 and progress.panel < n_panels:
+            self._test(training, progress.panel / n_panels)
         return None
 
     def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
@@ -72,7 +73,7 @@ class TestErrors(Watcher):
         return None
 
     def _test(self, training: Training, epochs: float) -> None:
-        f = self.products.times(training.alpha) + self.offset  # (n_test, l)
+        f = self.operator.times(training.model.weights) + self.offset  # (n_test, l)
         self.epochs.append(epochs)
         self.wrong.append(f.argmax(1) != self.labels)
 

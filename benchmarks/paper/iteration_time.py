@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.paper.axes import BLUE, GREY, PALETTE, VERMILION, panels, write_figure
+from benchmarks.paper.axes import PALETTE, panels, write_figure
 from benchmarks.paper.data import Data
 from benchmarks.paper.power_law import exponent
 from benchmarks.paper.problem import CPU, Iterations, Problem, exactly, planned, train
 from benchmarks.paper.results import Claim, Result, Size, Table, judge, judge_each, shortfalls
-from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian
-from mercer.planning.choose import Requests
-from mercer.planning.resource import SATURATED_SHARE, Resource, measure_resource
+from mercer.engine import Requests, Resource, measure_resource
+from mercer.palette import BLUE, GREY, VERMILION
+from mercer.planning.calibration import SATURATED_SHARE
+from mercer.stopwatch import Stopwatch
 
 BANDWIDTH = 5.0
 SUBSAMPLE, COMPONENTS = 1_000, 100

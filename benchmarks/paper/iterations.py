@@ -11,10 +11,9 @@ import torch
 from benchmarks.paper.counting import Counter, SecondEpoch
 from benchmarks.paper.problem import Problem, exactly, planned, train, train_original, train_sgd
 from mercer import Gaussian
+from mercer.engine import Requests, Resource, Watcher
 from mercer.operators.workers import torch_threads
-from mercer.planning.choose import Requests
-from mercer.planning.resource import GIB, Resource
-from mercer.training.loop import Watcher
+from mercer.planning.memory import GIB
 
 METHODS = ("SGD", "improved EigenPro", "original EigenPro")
 OURS = "Mercer (panels)"

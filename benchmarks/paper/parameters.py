@@ -16,23 +16,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.paper.axes import BLUE, GREY, VERMILION, panels, plain_log, write_figure
+from benchmarks.paper.axes import panels, plain_log, write_figure
 from benchmarks.paper.data import STAND_INS, Data, Set
 from benchmarks.paper.problem import planned
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge
 from mercer import Gaussian, Laplacian
+from mercer.engine import Requests, Resource
 from mercer.kernels import Kernel
+from mercer.method.critical_batch import fresh_sample, own_critical_batches, paper_components
+from mercer.method.preconditioner import level
 from mercer.method.spectrum import nystrom_spectrum
-from mercer.planning.choose import (
-    Requests,
-    best_step_size,
-    fresh_sample,
-    level,
-    own_critical_batches,
-    paper_components,
-)
-from mercer.planning.resource import GIB, PAPER_COMPONENTS, Resource
-from mercer.selection.search import leave_one_out_once, median_distance
+from mercer.method.step import best_step_size
+from mercer.palette import BLUE, GREY, VERMILION
+from mercer.planning.memory import GIB
+from mercer.planning.resource import PAPER_COMPONENTS
+from mercer.selection.leave_one_out import leave_one_out_once
+from mercer.selection.search import median_distance
 
 # The paper's Titan Xp, with the constants of its authors' implementation.
 TITAN = Resource(

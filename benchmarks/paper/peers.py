@@ -24,16 +24,15 @@ from sklearn.svm import SVC
 from benchmarks.paper.data import Set, median_distance
 from benchmarks.paper.problem import (
     bytes_pay,
-    held_out,
     planned,
     train_original,
     train_sgd,
     untrained,
 )
-from benchmarks.stopwatch import Stopwatch
 from mercer import Gaussian, KernelClassifier
+from mercer.engine import HeldOutPart, Limits, Training, Watcher
 from mercer.selection.search import FINE_POINTS
-from mercer.training.loop import Limits, Training, Validation, Watcher
+from mercer.stopwatch import Stopwatch
 
 # The penalty of every SVM: ten times the default, since images have little noise.
 SVM_PENALTY = 10.0
@@ -192,13 +191,11 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
     with Stopwatch() as watch:
         machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
         problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
-        validation = Validation(
-            held_out(problem, machine.points(data.X[held])),
-            torch.from_numpy(held_out_targets) - machine.offset,
-            score=lambda f: 0.0,
+        part = HeldOutPart(
+            machine.points(data.X[held]), torch.from_numpy(held_out_targets) - machine.offset
         )
         limit = UntilTime(seconds)
-        outcome = train(problem, LIMITS, validation=validation, watcher=limit)
+        outcome = train(problem, LIMITS, part=part, watcher=limit)
     trained = replace(machine, alpha=outcome.alpha.contiguous())
     labels = trained.predict(data.X_test).argmax(1).numpy()
     note = f"stopped after {seconds:g} s" if limit.passed else ""

@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.paper.axes import (
-    BLUE,
-    VERMILION,
-    colour,
-    name_of,
-    panels,
-    plain_log,
-    write_figure,
-)
+from benchmarks.paper.axes import colour, name_of, panels, plain_log, write_figure
 from benchmarks.paper.data import Data, Set, median_distance
 from benchmarks.paper.peers import (
     chosen_bandwidth,
@@ -32,8 +24,9 @@ from benchmarks.paper.peers import (
     standard_error,
 )
 from benchmarks.paper.results import Cell, Claim, Result, Size, Table, judge, judge_each
-from benchmarks.stopwatch import Stopwatch
 from mercer import KernelClassifier
+from mercer.palette import BLUE, VERMILION
+from mercer.stopwatch import Stopwatch
 
 KERNELS = ("laplacian", "gaussian")
 # The training error of the paper's figures on batch size.

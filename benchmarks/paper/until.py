@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.paper.data import Set
 from benchmarks.paper.peers import Measured
-from benchmarks.stopwatch import Stopwatch
 from mercer import Callback, KernelClassifier
+from mercer.stopwatch import Stopwatch
 from mercer.training.events.callbacks import Run
 
 

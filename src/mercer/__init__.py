@@ -19,8 +19,9 @@ if TYPE_CHECKING:
         Matern52,
         NeuralTangent,
     )
+    from mercer.planning.calibration import measure_resource
     from mercer.planning.plan import Plan
-    from mercer.planning.resource import Resource, measure_resource
+    from mercer.planning.resource import Resource
     from mercer.selection.search import Selection
     from mercer.training.events.callbacks import (
         Callback,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
         TensorBoardLog,
         TimeLimit,
     )
-    from mercer.training.loop import DivergenceError, Epoch, History
+    from mercer.training.guard import DivergenceError
+    from mercer.training.history import Epoch, History
 
 __version__ = "0.1.0"
 
@@ -43,11 +45,11 @@ _HOMES = {
     "Cauchy": "kernels",
     "Checkpoint": "training.events.callbacks",
     "Custom": "kernels",
-    "DivergenceError": "training.loop",
-    "Epoch": "training.loop",
+    "DivergenceError": "training.guard",
+    "Epoch": "training.history",
     "ExponentialPower": "kernels",
     "Gaussian": "kernels",
-    "History": "training.loop",
+    "History": "training.history",
     "Kernel": "kernels",
     "KernelClassifier": "estimators",
     "KernelRegressor": "estimators",
@@ -64,7 +66,7 @@ _HOMES = {
     "TensorBoardLog": "training.events.callbacks",
     "TimeLimit": "training.events.callbacks",
     "load": "estimators",
-    "measure_resource": "planning.resource",
+    "measure_resource": "planning.calibration",
 }
 
 __all__ = [

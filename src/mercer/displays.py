@@ -24,15 +24,11 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
 from mercer.model.machine import KernelMachine
-from mercer.operators.tiled import kernel_times
 from mercer.operators.workers import small_operations
-from mercer.palette import BLACK, LIGHT_GREY
-from mercer.palette import BLUE as BLUE
-from mercer.palette import GREY as GREY
-from mercer.palette import VERMILION as VERMILION
+from mercer.palette import BLACK, BLUE, GREY, LIGHT_GREY, VERMILION
 from mercer.planning.plan import Plan
 from mercer.stopwatch import Stopwatch
-from mercer.training.loop import History
+from mercer.training.history import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,6 +229,6 @@ def _axes(ax: Axes | None) -> Axes:
 def _seconds_per_product(machine: KernelMachine, m: int) -> float:
     rows = machine.centres[:m]
     with Stopwatch() as watch:
-        f = kernel_times(machine.kernel, rows, machine.centres, machine.alpha)  # (m, l)
+        f = machine.at(rows)  # (m, l)
         float(f[0, 0])  # waits for the device
     return watch.seconds

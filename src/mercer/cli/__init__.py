@@ -28,7 +28,7 @@ from mercer.cli.messages import say, say_notes
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT
 # Sent by a closing terminal, a job scheduler or a shutdown.
-ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +99,7 @@ def _endings() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in ENDINGS}
+    before = {number: signal.signal(number, end) for number in ENDING_SIGNALS}
     try:
         yield
     finally:

@@ -14,19 +14,17 @@ from dataclasses import dataclass
 
 import torch
 
+from mercer.engine import Limits, choose, measure_resource, train
 from mercer.kernels import Gaussian
-from mercer.operators.tiled import TrainingProducts
-from mercer.planning.choose import adapt
-from mercer.planning.resource import find_device, measure_resource
+from mercer.planning.resource import find_device
 from mercer.stopwatch import fastest
-from mercer.training.loop import Limits, train
 
 # Enough rows for arithmetic to dominate an epoch, few enough for it to take about a second.
 ROWS, FEATURES, OUTPUTS = 10_000, 256, 10
 EPOCHS = 4
 RUNS = 3
 # Repeats of a large product, and of an operation that takes microseconds.
-REPEATS, TILE_REPEATS = 5, 50
+PRODUCT_REPEATS, TILE_REPEATS = 5, 50
 GIGA = 1e9
 
 
@@ -50,7 +48,7 @@ def engine_figures(
     a, b = (torch.randn(rows, FEATURES, device=where) for rows in (2048, 8192))
     product = torch.empty(len(a), len(b), device=where)
     # Reading a value waits for the device.
-    product_seconds = fastest(lambda: float(torch.mm(a, b.T, out=product)[0, 0]), REPEATS)
+    product_seconds = fastest(lambda: float(torch.mm(a, b.T, out=product)[0, 0]), PRODUCT_REPEATS)
     flops = 2 * len(a) * len(b) * FEATURES / product_seconds
     tile = -torch.rand(512, 512, device=where)  # stays in cache
     out = torch.empty_like(tile)
@@ -110,13 +108,18 @@ def _epoch_seconds(device: torch.device) -> tuple[float, float]:
     kernel = Gaussian(bandwidth=float(FEATURES) ** 0.5)
     points = kernel.points(torch.randn(ROWS, FEATURES, generator=generator).to(device))
     y = torch.randn(ROWS, OUTPUTS, generator=generator).to(device)
-    plan, levelled = adapt(kernel, points, OUTPUTS, measure_resource(device))
+    plan, preconditioner = choose(kernel, points, OUTPUTS, measure_resource(device))
     first, later = [], []
     for _ in range(RUNS):
-        products = TrainingProducts(
-            kernel, points, levelled.V, plan.batch_size, OUTPUTS, plan.kept_memory
+        outcome = train(
+            kernel,
+            points,
+            y,
+            plan.step,
+            preconditioner,
+            Limits(EPOCHS, 0.0, EPOCHS, 0.0),
+            kept_memory=plan.kept_memory,
         )
-        outcome = train(products, levelled, plan, y, Limits(EPOCHS, 0.0, EPOCHS, 0.0))
         seconds = [epoch.seconds for epoch in outcome.history.epochs]
         first.append(seconds[0])
         later.extend(seconds[1:])

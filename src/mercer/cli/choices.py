@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mercer.cli.messages import CallError
-from mercer.engine import parse_memory
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.planning.memory import parse_memory
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator

@@ -21,10 +21,10 @@ from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.messages import CallError, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
-from mercer.engine import parse_memory
 from mercer.metrics import Measures, measure
+from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
-from mercer.planning.resource import Resource, find_device, free_memory
+from mercer.planning.resource import Resource, find_device
 from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
 from mercer.tables.arrays import Arrays, read_arrays

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 # Held out unless the user gives a share.  With 10,000 rows the standard error of an error rate is at
 # most half a percentage point; more rows are better used for training.
 HOLDOUT = 0.2
-MOST_HELD_OUT = 10_000
+MOST_TEST_ROWS = 10_000
 
 
 def rows_to_hold_out(y: Array, task: str, test: TestChoice, resume: str | None) -> Array:
@@ -36,7 +36,7 @@ def rows_to_hold_out(y: Array, task: str, test: TestChoice, resume: str | None) 
         labels = codes[rows]
     wanted = max(1, round(share * len(y)))
     if test.holdout is None:
-        wanted = min(wanted, MOST_HELD_OUT)
+        wanted = min(wanted, MOST_TEST_ROWS)
     if not 0 < wanted < len(rows):
         raise TableError(
             f"There are too few rows to train on: {wanted} of {len(y)} would be held out for the final "

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-CLEAR = "\r\x1b[K"
+from mercer.training.events.console import CLEAR
 
 
 class CallError(ValueError):

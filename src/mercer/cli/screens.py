@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # demo and bench need no tables
 
 Model = KernelClassifier | KernelRegressor
 # Classes listed on a screen; of more, those with the most mistakes.
-MOST_CLASSES = 20
+MOST_CLASSES_LISTED = 20
 # Characters of a label in a table.
-LONGEST_LABEL = 30
+LABEL_WIDTH = 30
 # Characters of a value in the middle column of a plan.
 LONGEST_VALUE = 12
 
@@ -79,9 +79,9 @@ def _percent(share: float) -> str:
 
 def _class_table(measures: ClassificationMeasures) -> Table:
     shown = list(measures.classes)
-    if len(shown) > MOST_CLASSES:
+    if len(shown) > MOST_CLASSES_LISTED:
         worst = sorted(shown, key=lambda one: one.rows * (1 - (one.recall or 0)), reverse=True)
-        shown = worst[:MOST_CLASSES]
+        shown = worst[:MOST_CLASSES_LISTED]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("class", overflow="ellipsis")
     for name in ("rows", "recall", "precision"):
@@ -100,7 +100,7 @@ def _class_table(measures: ClassificationMeasures) -> Table:
 def _label(label: Any) -> str:
     """A label on one line, shortened; JSON has the whole of it."""
     text = " ".join(str(label).split()) or repr(label)
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return text if len(text) <= LABEL_WIDTH else text[: LABEL_WIDTH - 1] + "…"
 
 
 def task_line(model: Model, target: str) -> str:
@@ -158,8 +158,8 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
         ("task", task_line(model, target)),
     ]
     if classes is not None:
-        listed = ", ".join(map(_label, classes[:MOST_CLASSES]))
-        rows.append(("classes", listed + (" …" if len(classes) > MOST_CLASSES else "")))
+        listed = ", ".join(map(_label, classes[:MOST_CLASSES_LISTED]))
+        rows.append(("classes", listed + (" …" if len(classes) > MOST_CLASSES_LISTED else "")))
     epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
     rows += [
         ("kernel", f"{model.kernel_}, ridge {model.ridge_:.3g}"),

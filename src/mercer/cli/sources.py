@@ -14,11 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.planning.memory import chunk_rows
 from mercer.tables.arrays import missing_targets
 from mercer.tables.columns import Columns
 from mercer.tables.formats import open_table
 from mercer.tables.kinds import is_known
-from mercer.tables.memory import chunk_rows
 from mercer.tables.survey import DEFAULT_TARGET
 from mercer.tables.table import Table, TableError, with_labels
 

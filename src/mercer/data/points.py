@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Values whose squares are held at once while norms are computed.
+# Values that are squared at a time while norms are computed.
 NORM_ELEMENTS = 1 << 22
 
 
@@ -16,7 +16,7 @@ NORM_ELEMENTS = 1 << 22
 class Points:
     """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows.
 
-    Float points lie in memory as rows (x, 1, ||x||²): the product of such a row with the `partner` row
+    Float points are stored as rows (x, 1, ||x||²): the product of such a row with the `partner` row
     f (-2 z, ||z||², 1) of another point is f ||x - z||², with no further pass over the result.
     """
 
@@ -76,7 +76,7 @@ class Points:
         return (Points.of_extended, (self.extended, self.beyond))
 
     def partner(self, factor: float) -> Tensor:
-        """f (-2 x, ||x||², 1) for every row, (n, d + 2); remembered, as many tiles share their rows."""
+        """f (-2 x, ||x||², 1) for every row, (n, d + 2); cached, as many tiles share their rows."""
         known: tuple[float, Tensor] | None = self.__dict__.get("_partner")
         if known is None or known[0] != factor:
             norms = factor * self.squared_norms[:, None]
@@ -87,7 +87,7 @@ class Points:
 
     @property
     def rows(self) -> Tensor:
-        """The points as they lie in memory or in a file: bytes, (n, d), or extended rows, (n, d + 2)."""
+        """The points as stored: bytes, (n, d), or extended rows, (n, d + 2)."""
         return self.x if self.extended is None else self.extended
 
     @property
@@ -114,7 +114,7 @@ def _few_rows(x: Tensor) -> list[slice]:
 
 
 def byte_points(codes: Tensor, dtype: torch.dtype, beyond: Tensor | None = None) -> Points:
-    """Points for int8 codes, (n, d); their norms are exact, being whole numbers."""
+    """Points for int8 codes, (n, d); their norms are exact integers."""
     norms = [codes[rows].to(torch.int32).square_().sum(1) for rows in _few_rows(codes)]
     squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
     if beyond is not None:

@@ -1,5 +1,7 @@
 """The scikit-learn face of the method."""
 
-from mercer.estimators.base import KernelClassifier, KernelRegressor, load
+from mercer.estimators.classifier import KernelClassifier
+from mercer.estimators.loading import load
+from mercer.estimators.regressor import KernelRegressor
 
 __all__ = ["KernelClassifier", "KernelRegressor", "load"]

@@ -1,61 +1,81 @@
-"""Which values the parameters of an estimator may have."""
+"""Which values each parameter of an estimator may have: one row a parameter."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
-from mercer.engine import parse_memory
+import numpy as np
+
+from mercer.planning.memory import parse_memory
+
+Rule = Callable[[Any], bool]
+
+
+def whole(minimum: int) -> Rule:
+    """A whole number of at least `minimum`."""
+    return lambda value: _is(value, Integral) and value >= minimum
+
+
+def number(minimum: float = 0.0, *, above: bool = False) -> Rule:
+    """A finite number of at least `minimum`, or above it."""
+    return lambda value: (
+        _is(value, Real) and minimum <= value < math.inf and not (above and value == minimum)
+    )
+
+
+def one_of(*values: Any) -> Rule:
+    return lambda value: np.ndim(value) == 0 and value in values
+
+
+def either(*rules: Rule) -> Rule:
+    return lambda value: any(rule(value) for rule in rules)
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _size(value: Any) -> bool:
+    if not (isinstance(value, str) or _is(value, Real)):
+        return False
+    memory = parse_memory(value)
+    return memory is None or 0 < memory < math.inf
+
+
+AUTO = one_of("auto")
+RULES: dict[str, tuple[Rule, str]] = {
+    "bandwidth": (either(AUTO, number(above=True)), 'a positive, finite number, or "auto"'),
+    "ridge": (either(AUTO, number()), 'a finite number, at least 0, or "auto"'),
+    "scale": (one_of(True, False, "auto"), 'True, False or "auto"'),
+    "n_pca_components": (
+        either(one_of(None, "auto"), whole(1)),
+        'a whole number, at least 1, "auto" or None',
+    ),
+    "subsample_size": (either(AUTO, whole(1)), 'a whole number, at least 1, or "auto"'),
+    "preconditioner_rank": (either(AUTO, whole(1)), 'a whole number, at least 1, or "auto"'),
+    "batch_size": (either(AUTO, whole(1)), 'a whole number, at least 1, or "auto"'),
+    "step_size": (either(AUTO, number(above=True)), 'a positive, finite number, or "auto"'),
+    "max_iter": (whole(1), "a whole number of epochs, at least 1"),
+    "tol": (number(), "a finite number, at least 0"),
+    "interpolation_tol": (number(), "a finite number, at least 0"),
+    "early_stopping": (one_of(True, False, "auto"), 'True, False or "auto"'),
+    "validation_fraction": (
+        lambda value: _is(value, Real) and 0 < value < 1,
+        "a number between 0 and 1",
+    ),
+    "n_iter_no_change": (whole(1), "a whole number of epochs, at least 1"),
+    "precision": (one_of("float32", "float64"), '"float32" or "float64"'),
+    "memory_limit": (_size, 'a positive number of bytes, a text such as "4GB", or "auto"'),
+    "n_jobs": (either(one_of(None, -1), whole(1)), "a whole number of threads, at least 1, -1 or None"),
+}
 
 
 def check_parameters(estimator: Any) -> None:
-    """Refuse what no fit could use; the first that is wrong is told."""
-
-    def require(name: str, holds: bool, must: str) -> None:
-        if not holds:
-            raise ValueError(f"`{name}` must be {must}. Got {getattr(estimator, name)!r} instead.")
-
-    def auto_or(name: str, kind: type, minimum: float, strict: bool, must: str) -> None:
-        value: Any = getattr(estimator, name)
-        if isinstance(value, str):
-            require(name, value == "auto", f'"auto" or {must}')
-            return
-        number = isinstance(value, kind) and not isinstance(value, bool)
-        require(name, number and minimum <= value < math.inf and not (strict and value == minimum), must)
-
-    for name in ("subsample_size", "preconditioner_rank", "batch_size"):
-        auto_or(name, Integral, 1, False, "a whole number, at least 1")
-    for name in ("bandwidth", "step_size"):
-        auto_or(name, Real, 0, True, "a positive, finite number")
-    auto_or("ridge", Real, 0, False, "a number, at least 0")
-    if not isinstance(estimator.memory_limit, (str, Real)) or isinstance(estimator.memory_limit, bool):
-        require("memory_limit", False, 'bytes, a text such as "4GB", or "auto"')
-    memory = parse_memory(estimator.memory_limit)
-    in_range = memory is None or 0 < memory < math.inf
-    require("memory_limit", in_range, 'a positive number of bytes, a text such as "4GB", or "auto"')
-    require("scale", estimator.scale in (True, False, "auto"), 'True, False or "auto"')
-    if estimator.n_pca_components is not None:
-        auto_or("n_pca_components", Integral, 1, False, "a whole number, at least 1, or None")
-    jobs: Any = estimator.n_jobs
-    whole = isinstance(jobs, Integral) and not isinstance(jobs, bool)
-    require(
-        "n_jobs",
-        jobs is None or (whole and (jobs >= 1 or jobs == -1)),
-        "a whole number, at least 1, -1 or None",
-    )
-    for name, minimum in (("max_iter", 1), ("n_iter_no_change", 1)):
-        value: Any = getattr(estimator, name)
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        require(name, whole and value >= minimum, f"a whole number, at least {minimum}")
-    for name in ("interpolation_tol", "tol"):
-        number: Any = getattr(estimator, name)
-        holds = isinstance(number, Real) and 0 <= float(number) < math.inf
-        require(name, holds, "a number, at least 0")
-    fraction: Any = estimator.validation_fraction
-    require(
-        "validation_fraction",
-        isinstance(fraction, Real) and 0 < float(fraction) < 1,
-        "between 0 and 1",
-    )
-    require("precision", estimator.precision in ("float32", "float64"), '"float32" or "float64"')
+    """Raise for the first invalid parameter."""
+    for name, (allowed, must_be) in RULES.items():
+        value = getattr(estimator, name)
+        if not allowed(value):
+            raise ValueError(f"`{name}` must be {must_be}. Got {value!r} instead.")

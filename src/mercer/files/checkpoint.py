@@ -5,59 +5,62 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mercer.engine import Data, Problem, Settings
-from mercer.files.container import machine_parts, preparation_from, read_file, write_file
+from mercer.data.rows import Array, Matrix, take
+from mercer.files.container import read_file, write_file
+from mercer.files.model_file import kernel_and_inputs, kernel_data, machine_parts
+from mercer.files.records import from_data, to_data
 from mercer.kernels import kernel_from_dict
+from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
-from mercer.planning.choose import LevelledKernel
 from mercer.planning.plan import Plan
 from mercer.selection.search import Selection
-from mercer.training.loop import Training
+from mercer.training.problem import Data, Problem
+from mercer.training.state import State
 
-Array = NDArray[Any]
 # Rows whose contents are compared, spread over all of them.
 COMPARED_ROWS = 1_000
 
 
-def fingerprint(X: Array, y: Array) -> str:
-    """Tells data apart from other data, without reading all of it."""
+def fingerprint(X: Matrix, y: Array) -> str:
+    """Distinguishes data from other data, without reading all of it."""
     rows = np.unique(np.linspace(0, len(X) - 1, COMPARED_ROWS).astype(int))
-    digest = hashlib.blake2b(f"{X.shape} {X.dtype} {y.shape}".encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(X[rows]).tobytes())
+    values = take(X, rows).cpu().numpy()
+    digest = hashlib.blake2b(f"{tuple(X.shape)} {values.dtype} {y.shape}".encode(), digest_size=16)
+    digest.update(values.tobytes())
     digest.update(str(y[rows].tolist()).encode())
     return digest.hexdigest()
 
 
 def write_checkpoint(
     path: str | os.PathLike[str],
-    training: Training,
+    state: State,
     problem: Problem,
     data: Data,
     held_out: Array,
     mark: str,
 ) -> None:
+    """Write the state of a run; `mark` is the fingerprint of its data."""
     tensors, machine = machine_parts(problem.machine)
-    made_again = ("centres", "extended_centres", "alpha")  # from the data
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in made_again}
-    state, numbers = training.state()
-    tensors |= {f"training.{name}": tensor for name, tensor in state.items()}
-    tensors |= {"levelled.V": problem.levelled.V, "levelled.D": problem.levelled.D}
+    from_the_data = ("centres", "extended_centres", "alpha")
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in from_the_data}
+    running, progress = state.parts()
+    tensors |= {f"training.{name}": tensor for name, tensor in running.items()}
+    tensors |= {"levelled.V": problem.preconditioner.V, "levelled.D": problem.preconditioner.D}
     tensors |= {"rows": torch.from_numpy(data.rows), "held_out": torch.from_numpy(held_out)}
     contents = {
         "machine": machine,
-        "kernel": problem.kernel.to_dict(),
+        "kernel": kernel_data(problem.kernel),
         "ridge": problem.ridge,
-        "plan": problem.plan.to_json(indent=None),
-        "selection": None if problem.selection is None else asdict(problem.selection),
-        "training": numbers,
+        "plan": to_data(problem.plan),
+        "selection": None if problem.selection is None else to_data(problem.selection),
+        "training": progress,
         "fingerprint": mark,
     }
     write_file(path, "checkpoint", tensors, contents)
@@ -71,10 +74,10 @@ class Saved:
     contents: dict[str, Any]
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], mark: str) -> Saved:
-        """For the data with this fingerprint."""
+    def read(cls, path: str | os.PathLike[str], mark: str | None = None) -> Saved:
+        """For the data with this fingerprint, or without data."""
         tensors, contents = read_file(path, "checkpoint")
-        if contents["fingerprint"] != mark:
+        if mark is not None and contents["fingerprint"] != mark:
             raise ValueError(
                 f"{os.fspath(path)!r} must be resumed with the data it was made with. Got other rows, "
                 "another order or another type: give the same X and y, or start without `resume`."
@@ -89,34 +92,34 @@ class Saved:
     def held_out(self) -> Array:
         return self.tensors["held_out"].numpy()
 
-    def problem(self, data: Data, settings: Settings) -> Problem:
-        """The problem as it was posed, with the points made again from the data."""
+    def problem(self, data: Data, device: torch.device) -> Problem:
+        """The problem as it was, with the points prepared again from the data."""
         contents = self.contents
-        plan = Plan.from_json(contents["plan"])
-        like = torch.zeros((), dtype=getattr(torch, plan.precision), device=settings.device)
-        preparation = preparation_from(self.tensors, contents["machine"])
+        plan = from_data(Plan, contents["plan"], "The checkpoint")
+        like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
+        kernel, inputs = kernel_and_inputs(self.tensors, contents["machine"])
         memory = 0.0 if plan.data_on_disk else math.inf
-        points = preparation.points(data.X, data.rows, like, True, memory)
+        points = inputs.points(data.X, data.rows, like, True, memory)
         offset = self.tensors["offset"].to(like)
         y = torch.from_numpy(data.Y[data.rows]).to(like) - offset  # (n, l)
         # Copies, since a product may round by where in memory its matrices begin.
         V, D = (self.tensors[f"levelled.{name}"].to(like, copy=True) for name in "VD")
-        kernel = kernel_from_dict(contents["machine"]["kernel"])
-        machine = KernelMachine(kernel, preparation, points, torch.zeros_like(y), offset)
+        selection = contents["selection"]
         return Problem(
             kernel_from_dict(contents["kernel"]),
             contents["ridge"],
-            machine,
+            KernelMachine(kernel, inputs, points, torch.zeros_like(y), offset),
             LevelledKernel(V, D),
             plan,
             y,
-            Selection.from_dict(contents["selection"]),
+            None if selection is None else from_data(Selection, selection, "The checkpoint"),
         )
 
-    def restore(self, training: Training) -> None:
+    def state(self, like: Tensor) -> State:
+        """The state of the run, on the device and in the precision of `like`."""
         tensors = {
             name.removeprefix("training."): tensor
             for name, tensor in self.tensors.items()
             if name.startswith("training.")
         }
-        training.restore(tensors, self.contents["training"])
+        return State.from_parts(tensors, self.contents["training"], like)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -28,6 +28,7 @@ __all__ = [
     "ExponentialPower",
     "Gaussian",
     "Kernel",
+    "KernelLike",
     "Laplacian",
     "Matern32",
     "Matern52",
@@ -35,8 +36,12 @@ __all__ = [
     "as_kernel",
     "canonical_name",
     "in_units",
+    "is_translation_invariant",
     "kernel_from_dict",
 ]
+
+#: A name, a kernel, or a function of two tensors.
+KernelLike: TypeAlias = str | Kernel | Callable[[Tensor, Tensor], Tensor]
 
 KERNELS: dict[str, type[Radial]] = {
     cls.name: cls
@@ -57,7 +62,7 @@ def canonical_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def as_kernel(kernel: str | Kernel | Callable[[Tensor, Tensor], Tensor], bandwidth: float) -> Kernel:
+def as_kernel(kernel: KernelLike, bandwidth: float) -> Kernel:
     """A kernel from a name (which takes `bandwidth`), a `Kernel` (which has its own) or a function."""
     if isinstance(kernel, Kernel):
         return kernel
@@ -79,11 +84,21 @@ def in_units(kernel: Kernel, unit: float) -> Kernel:
 
 
 def kernel_from_dict(data: dict[str, Any]) -> Kernel:
-    """The kernel that `Kernel.to_dict` described."""
+    """The kernel that `Kernel.to_dict` described; fields of newer versions are ignored."""
     name = data.get("name")
     if name not in KERNELS:
         raise ValueError(
             f"A stored kernel must be one of {', '.join(sorted(KERNELS))}. Got {name!r} instead: "
             "a kernel function of your own cannot be read back from data, so pass it again."
         )
-    return replace(KERNELS[name](), **{key: value for key, value in data.items() if key != "name"})
+    kind = KERNELS[name]
+    known = {field.name for field in fields(kind)}
+    return kind(**{key: value for key, value in data.items() if key in known})
+
+
+def is_translation_invariant(kernel: KernelLike) -> bool:
+    """Whether data may be centred for this kernel; "auto" chooses only among kernels where it may."""
+    if isinstance(kernel, str):
+        name = canonical_name(kernel)
+        return name not in KERNELS or KERNELS[name].translation_invariant
+    return as_kernel(kernel, 1.0).translation_invariant

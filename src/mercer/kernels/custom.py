@@ -25,7 +25,7 @@ class Custom(Kernel):
     translation_invariant = False
 
     def points(self, x: Tensor) -> Points:
-        return Points(x, x.new_zeros(len(x)), 0.0)  # norms are the function's own business
+        return Points(x, x.new_zeros(len(x)), 0.0)  # the function computes what it needs
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         values = self.function(a.x, b.x)

@@ -22,8 +22,8 @@ CANCELLATION_UNITS = 100
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
 GATHER_ELEMENTS = 1 << 22
-# Up to this many features a squared norm of bytes, at most 2^14 a feature, is a whole number that
-# float32 holds exactly, and so is every distance small enough for rounding to show.
+# Up to this many features, the squared norm of bytes, at most 2^14 per feature, is an integer that
+# float32 represents exactly, and so is every distance small enough for rounding to matter.
 EXACT_FEATURES = 1_024
 
 
@@ -47,11 +47,11 @@ def squared_distances(
     rounding = 2 * torch.finfo(a.dtype).eps * (a.bound + b.bound)
     exact = not abs(factor) * rounding <= tolerance
     if a.is_bytes and b.is_bytes:
-        # Sums of products of bytes are exact.  They are made in the memory of the result where it can
+        # Sums of products of bytes are exact.  They are written to the memory of the result if it can
         # hold them, since fresh memory is slow.
         fits = d2.is_contiguous() and d2.element_size() == 4
         d2.copy_(torch._int_mm(a.x, b.x.T, out=d2.view(torch.int32) if fits else None))  # (m, t)
-        scale = 1.0 if exact else factor  # whole numbers stay whole until they are all added
+        scale = 1.0 if exact else factor  # keep integers exact until they are all added
         torch.add(scale * a.squared_norms[:, None], d2, alpha=-2 * scale, out=d2)
         d2.add_(scale * b.squared_norms[None, :])
         if exact and a.x.shape[1] > EXACT_FEATURES:

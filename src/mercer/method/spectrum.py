@@ -88,7 +88,7 @@ def nystrom_spectrum(kernel: Kernel, x_r: Points, q_max: int) -> NystromSpectrum
             )
         sigma, V = sigma.to(K.device, K.dtype), V.to(K.device, K.dtype)
     # Same cut-off as numpy.linalg.matrix_rank, in the precision K_s was computed in: a pair below
-    # it is rounding error, and dividing by it would blow the step up.
+    # it is rounding error, and dividing by it would make the step explode.
     rounding_error = s * torch.finfo(K.dtype).eps * sigma[0]
     rank = max(1, int((sigma > rounding_error).sum()))
     return NystromSpectrum(sigma[:rank], V[:, :rank].contiguous(), k_diag, notes)
@@ -105,7 +105,7 @@ def top_eigenpairs(K: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     if s <= SMALL_MATRIX or width > FULL_DECOMPOSITION_SHARE * s:
         sigma, V = torch.linalg.eigh(K)
         return sigma.flip(0)[:q_max], V.flip(1)[:, :q_max]
-    generator = torch.Generator().manual_seed(0)  # a fit is to be the same each time
+    generator = torch.Generator().manual_seed(0)  # the same fit each time
     Q = torch.randn(s, width, generator=generator, dtype=K.dtype).to(K.device)
     for _ in range(POWER_PASSES):
         Q, _ = torch.linalg.qr(K @ Q)  # (s, width)

@@ -9,84 +9,131 @@ r is the ridge, 0 in the paper.  W is the identity in the paper.  Here its diago
 
     w_i = min(1, (beta + r) / (k_q(x_i, x_i) + r))
 
-because one point with (2 eta / m) k_q(x_i, x_i) > 2 diverges by itself while all others look well,
-and such points are rare enough for a sample to miss.  A positive weight does not move the solution:
-where W g = 0, g = 0.
+because a single point with (2 eta / m) k_q(x_i, x_i) > 2 diverges on its own, and such points are rare
+enough for a sample to miss them.  A positive weight does not move the solution: W g = 0 only if g = 0.
 
 The change of the fixed block is V c with c of only q rows, and other points see it through
-Phi V c = Z c.  So a panel's batches carry c along instead of the block itself, at q operations a point
+Phi V c = Z c.  So a panel's batches carry c along instead of the block itself, at q operations per point
 and output instead of s, and V c is added to the weights once, at the panel's end.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from mercer.operators.tiled import Panel, PanelRows
+from mercer.method.preconditioner import Preconditioner
+from mercer.method.schedule import Panel, Visit
+from mercer.model.expansion import Expansion
+from mercer.operators.base import PanelProducts
+
+# Share of the largest stable step taken beyond m*, as the paper's implementation does for a full batch.
+STABILITY_MARGIN = 0.95
 
 
-class Preconditioner(Protocol):
-    """What a step takes back, and from which points."""
+@dataclass(frozen=True)
+class Step:
+    """The numbers that a step needs."""
+
+    eta: float
+    m: int
+    beta: float  # typical k_q(x, x), with the ridge
+    ridge: float = 0.0
 
     @property
-    def V(self) -> Tensor:
-        """(s, q)"""
+    def gamma(self) -> float:
+        """Change of a point's weight for a unit of its residual."""
+        return 2 * self.eta / self.m
 
-    @property
-    def D(self) -> Tensor:
-        """(q,)"""
+    def halved(self) -> Step:
+        return replace(self, eta=self.eta / 2)
 
-    def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
-        """k_q(x, x), (m,), from k(x, x) and Z = Phi V."""
 
-    def take_back(self, alpha: Tensor, c: Tensor) -> None:
-        """Add the change given by c, (q, l), to the weights."""
+def best_step_size(m: int, beta: float, lambda_1: float) -> float:
+    """eta for batch m.
+
+    Per point the step 2 eta / m is 1 / beta up to m*, and 2 / (beta + (m - 1) lambda_1) beyond, less a
+    margin: the latter is the limit of stability, where a direction that holds all of a batch (identical
+    rows, for example) oscillates forever.
+    """
+    limit = 2 / (beta + (m - 1) * lambda_1)
+    return 0.5 * m * (1 / beta if m <= beta / lambda_1 else min(1 / beta, STABILITY_MARGIN * limit))
 
 
 def safe_weights(
-    levelled: Preconditioner, k_diag: Tensor, Z: Tensor, beta: float, ridge: float
+    preconditioner: Preconditioner, k_diag: Tensor, Z: Tensor, beta: float, ridge: float
 ) -> Tensor:
-    """w_i for a batch, (m, 1); `beta` includes the ridge."""
-    k_q = levelled.diagonal(k_diag, Z) + ridge  # (m,)
+    """w_i of the points, (m, 1); `beta` includes the ridge."""
+    k_q = preconditioner.diagonal(k_diag, Z) + ridge  # (m,)
     return (beta / k_q.clamp_(min=beta))[:, None]
+
+
+def descend(
+    visit: Visit,
+    products: PanelProducts,
+    preconditioner: Preconditioner,
+    model: Expansion,
+    step: Step,
+    y: Tensor,
+    safe: Tensor,
+    sample_weight: Tensor | None = None,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Step through the batches of a panel; yields each batch with its loss before its step.
+
+    `y`, `safe` and `sample_weight` have a row for each training row.
+    """
+    descent = PanelDescent(visit.panel, products, preconditioner, model, step.ridge)
+    for batch in visit.batches:
+        weight = None if sample_weight is None else sample_weight[batch]
+        g = descent.residual(batch, y[batch], weight)  # (m, l)
+        loss = g.square().mean()
+        descent.step(batch, g.mul_(safe[batch]), step.gamma)
+        yield batch, loss
+    descent.finish()
 
 
 class PanelDescent:
     """The weights of a panel and of the fixed block while its batches are visited, once each.
 
-    `alpha` is written to by `finish` only.
+    The model is written to by `finish` only.
     """
 
     def __init__(
-        self, panel: Panel, rows: PanelRows, levelled: Preconditioner, alpha: Tensor, ridge: float
+        self,
+        panel: Panel,
+        products: PanelProducts,
+        preconditioner: Preconditioner,
+        model: Expansion,
+        ridge: float,
     ) -> None:
         self.panel = panel
-        self.rows = rows
-        self.levelled = levelled
-        self.alpha = alpha
+        self.products = products
+        self.preconditioner = preconditioner
+        self.model = model
         self.ridge = ridge
-        self.change = alpha.new_zeros(len(panel), alpha.shape[1])  # (R, l)  of the panel's own weights
-        self.c = alpha.new_zeros(rows.Z.shape[1], alpha.shape[1])  # (q, l)  of the fixed block, over V
+        f, Z = products.f, products.Z
+        self.change = f.new_zeros(f.shape)  # (R, l)  of the panel's own weights
+        self.c = f.new_zeros(Z.shape[1], f.shape[1])  # (q, l)  of the fixed block, in the basis V
         self.changed = False
 
     def residual(self, batch: slice, y_t: Tensor, weight: Tensor | None = None) -> Tensor:
-        """g = f + r alpha_t - y_t, (m, l), with all that earlier batches changed.
+        """g = f + r alpha_t - y_t, (m, l), including the changes of earlier batches.
 
         With sample weights, (m, 1), g = w (f - y_t) + r alpha_t.
         """
         t = self._local(batch)
-        f = self.rows.f[t]  # (m, l)
+        f = self.products.f[t]  # (m, l)
         if self.changed:
-            f.addmm_(self.rows.own[t], self.change)
-            f.addmm_(self.rows.Z[t], self.c)
+            f.addmm_(self.products.own[t], self.change)
+            f.addmm_(self.products.Z[t], self.c)
         g = f.sub_(y_t)
         if weight is not None:
             g.mul_(weight)
         if self.ridge:
-            g.add_(self.alpha[batch], alpha=self.ridge)
-            V_t = self.levelled.V[batch]  # (m, q); of no rows outside the fixed block
+            g.add_(self.model.of_rows(batch), alpha=self.ridge)
+            V_t = self.preconditioner.V[batch]  # (m, q); of no rows outside the fixed block
             if len(V_t):
                 g.addmm_(V_t, self.c, alpha=self.ridge)
         return g
@@ -96,13 +143,13 @@ class PanelDescent:
         t = self._local(batch)
         self.change[t].sub_(g, alpha=gamma)
         self.changed = True
-        taken = self.levelled.D[:, None] * (g.T.contiguous() @ self.rows.Z[t]).T  # (q, l)
+        taken = self.preconditioner.D[:, None] * (g.T.contiguous() @ self.products.Z[t]).T  # (q, l)
         self.c.add_(taken, alpha=gamma)
 
     def finish(self) -> None:
-        """Write the weights back."""
-        self.alpha[self.panel.rows].add_(self.change)
-        self.levelled.take_back(self.alpha, self.c)
+        """Write the changes to the model."""
+        self.model.of_rows(self.panel.rows).add_(self.change)
+        self.preconditioner.correct(self.model, self.c)
 
     def _local(self, batch: slice) -> slice:
         return slice(batch.start - self.panel.start, batch.stop - self.panel.start)

@@ -1,9 +1,9 @@
-"""Threads that each run whole tasks on a core of their own.
+"""Worker threads that each run whole tasks on one core.
 
-PyTorch splits every operation over all cores and waits for the slowest of them before it begins the
-next.  On a shared machine that wait is most of the time of a small operation.  Here a core takes a
-whole tile of work, runs all its operations alone, in its own cache, and takes the next when it is done:
-one slow core costs its share and no more.
+PyTorch splits every operation over all cores and waits for the slowest of them before it starts the
+next. On a shared machine that wait dominates small operations.  Here a core takes a whole tile of work,
+runs all its operations in its own cache, and then takes the next tile, so a slow core delays only its
+own share.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from functools import cache
 
 import torch
 
-# Workers beyond this many would wait for one another in the interpreter; each gets more cores instead.
+# More workers than this would contend for the interpreter lock; each gets more cores instead.
 MOST_WORKERS = 8
 
 _here = threading.local()
 
 
 class Workers:
-    """Threads, each running torch on its share of the cores; a single one is the caller's own.
+    """Threads, each running torch on its share of the cores; a single worker is the caller's thread.
 
     >>> done = []
     >>> Workers(2).run(lambda i, worker: done.append(i), 3)
@@ -35,7 +35,7 @@ class Workers:
     def __init__(self, cores: int) -> None:
         self.count = min(cores, MOST_WORKERS)
         self._threads_each = max(1, cores // self.count)
-        self._pool: ThreadPoolExecutor | None = None  # made when first needed
+        self._pool: ThreadPoolExecutor | None = None  # created when first needed
 
     def run(self, task: Callable[[int, int], None], n_tasks: int) -> None:
         """Call `task(i, worker)` for each i < n_tasks, in that order, on whichever worker is free."""
@@ -59,18 +59,18 @@ class Workers:
                 for future in futures:
                     future.result()
             finally:
-                for _ in waiting:  # after an error or an interrupt nothing more is begun,
+                for _ in waiting:  # after an error or an interrupt, start nothing more
                     pass
-                wait(futures)  # and what was begun is over
+                wait(futures)  # and let what was started finish
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Torch's own operations run on `count` cores in here.
+    """Run torch's own operations on `count` cores in here.
 
-    A thread has a setting of its own for matrix products, but one for all else that it takes from the
-    whole process at its first operation.  So a worker sets its own when it is made, and works for the
-    first time while the process has the same.
+    For matrix products every thread has its own setting.  For everything else a thread copies the
+    setting of the process at its first operation.  So a worker sets its own when it is created, and runs
+    its first task while the process has the same setting.
     """
     before = torch.get_num_threads()
     if before == count:
@@ -103,7 +103,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 
 def workers_for(device: torch.device) -> Workers:
-    """The cores that torch may use, or the caller's thread for a device with a queue of its own."""
+    """Workers on the cores that torch may use; the caller's thread for a device with its own queue."""
     if device.type != "cpu":
         return _workers(1)
     return _workers(getattr(_here, "cores", None) or torch.get_num_threads())
@@ -111,9 +111,9 @@ def workers_for(device: torch.device) -> Workers:
 
 @contextmanager
 def small_operations(device: torch.device) -> Iterator[None]:
-    """Between parallel parts the caller's own operations run on one core.
+    """Run the caller's own operations, between parallel parts, on one core.
 
-    Torch's own threads would go on waiting busily for more, on cores that the workers want.
+    Torch's threads would otherwise spin on cores that the workers need.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:

@@ -1,4 +1,4 @@
-"""How long a run will take: a few panels are rehearsed on their own points, and the rest is counted.
+"""How long a run will take: a few panels are timed on the run's own points, and the rest is counted.
 
 What a kernel value costs depends on the kernel, the number of features and outputs, and their type; what
 a step costs, on the batch and q.  So the code that will run is timed where it will run: the values of a
@@ -10,27 +10,29 @@ measured rates.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
 
 from mercer.data.points import Points
-from mercer.kernels import Kernel
-from mercer.operators.tiled import TrainingProducts, first_epoch_values, panel_rows
+from mercer.kernels.base import Kernel
+from mercer.method.preconditioner import LevelledKernel
+from mercer.method.schedule import first_epoch_values, make_schedule
+from mercer.method.step import descend
+from mercer.model.expansion import Expansion
+from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.workers import small_operations
-from mercer.planning.choose import LevelledKernel
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Rates
-from mercer.training.loop import Limits, Training
+from mercer.stopwatch import Stopwatch
 
-# The panels after the subsample of which the last is rehearsed, and how often; the best counts.
+# Panels after the subsample of which the last is timed, and how often; the fastest counts.
 PANELS = 3
-REPEATS = 2
+TIMINGS = 2
 # Rates of fresh memory are measured on a block that the system has at hand.  A run may take a hundred
-# times as much, and what a virtual machine has to ask its host for came up to six times as slowly where
-# this was measured.  How much that will be nobody can know beforehand; this is about the middle.
+# times as much, and memory that a virtual machine has to request from its host came up to six times as
+# slowly where this was measured.  Unknown in advance; about the middle of the observed range.
 FRESH_MEMORY_FACTOR = 1.5
 
 
@@ -51,34 +53,41 @@ def with_predicted_seconds(
     m = min(plan.batch_size, most)  # a larger one takes as long a row
     rows = m * (most // m)
     few = points[: s + PANELS * rows]
-    products, plain = (TrainingProducts(kernel, few, each, m, l) for each in (V, V[:, :0]))
-    values = [len(panel) * max(panel.stop, s) for panel in products.panels]
+    schedule = make_schedule(len(few), s, m, most)
+    values = [len(panel) * max(panel.stop, s) for panel in schedule.panels]
     short, long = 0, max(range(len(values)), key=values.__getitem__)
-    panel = products.panels[short]
-    nothing = y.new_zeros(len(few), l)
-    # A step of 0 goes through the motions and cannot diverge.
-    still = replace(plan, step_size=0.0)
-    run = Training(products, levelled, still, y[: len(few)], Limits(1, 0.0, 1, 0.0))
+    visit = schedule.visits(1)[short]
+    model = Expansion(y.new_zeros(len(few), l))
+    # A step of 0 does all the arithmetic and cannot diverge.
+    still, safe = replace(plan.step, eta=0.0), y.new_ones(len(few), 1)
 
-    def evaluate(products: TrainingProducts, index: int) -> float:
-        rows = products.rows(index, nothing, 0)
-        return float(rows.f[0, 0])  # waits for the device
+    levelling, plain = (
+        TiledOperator(
+            kernel, few, few, l, rows_at_once=schedule.longest, cuts=schedule.cuts, basis=basis
+        )
+        for basis in (V, V[:, :0])
+    )
+
+    def evaluate(operator: TiledOperator, index: int) -> float:
+        rows = schedule.panels[index].rows
+        return float(operator.panel(rows, model.weights, 0).f[0, 0])  # waits for the device
 
     def step() -> float:
-        return sum(float(loss) for _, loss in run.descend(panel, known, panel.batches))
+        steps = descend(visit, known, levelled, model, still, y, safe)
+        return sum(float(loss) for _, loss in steps)
 
     with small_operations(points.x.device):
-        known = products.rows(short, nothing, 0)
+        known = levelling.panel(visit.panel.rows, model.weights, 0)
         of_short, of_long, with_levelling, with_steps = _seconds(
             lambda: evaluate(plain, short),
             lambda: evaluate(plain, long),
-            lambda: evaluate(products, short),
+            lambda: evaluate(levelling, short),
             step,
         )
     value = of_long / values[long]
     if values[long] > 2 * values[short]:
         value = max(0.0, of_long - of_short) / (values[long] - values[short])
-    n_panels = n / len(panel)
+    n_panels = n / len(visit.panel)
     overhead = n_panels * max(0.0, with_levelling - values[short] * value)
     steps = n_panels * with_steps
 
@@ -93,11 +102,11 @@ def with_predicted_seconds(
 
 
 def _seconds(*runs: Callable[[], float]) -> list[float]:
-    """Of the fastest of each, in turn, so that one slow moment does not meet all repeats of one."""
+    """Of the fastest of each, in turn, so that one slow moment does not affect all repeats of one."""
     best = [math.inf] * len(runs)
-    for _ in range(REPEATS):
+    for _ in range(TIMINGS):
         for i, run in enumerate(runs):
-            start = time.perf_counter()
-            run()
-            best[i] = min(best[i], time.perf_counter() - start)
+            with Stopwatch() as watch:
+                run()
+            best[i] = min(best[i], watch.seconds)
     return best

@@ -23,7 +23,7 @@ from mercer.report.markup import (
 from mercer.report.numbers import percent
 
 # Most classes of a complete matrix; with more, only the most confused classes and pairs are shown.
-MOST_CLASSES = 12
+MOST_CLASSES_SHOWN = 12
 MOST_CONFUSED_CLASSES = 10
 MOST_PAIRS = 8
 LONGEST_IN_MATRIX = 22
@@ -45,7 +45,7 @@ def confusion(classes: NDArray[Any], evaluation: Evaluation) -> Markup:
         (int(i) // n_labels, int(i) % n_labels, int(c))
         for i, c in zip(pairs[order], counts[order], strict=True)
     ]
-    whole = n_labels <= MOST_CLASSES
+    whole = n_labels <= MOST_CLASSES_SHOWN
     if not confused and not whole:
         return element("p", f"All {m:,} rows are classified correctly.")
     shown = list(range(n_labels)) if whole else _most_confused(confused)

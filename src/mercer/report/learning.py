@@ -13,7 +13,7 @@ from mercer.report.charts import Axis, Chart
 from mercer.report.markup import Markup, element, figure, join, table
 from mercer.report.numbers import duration, number, three_decimals
 from mercer.training.events.dispatch import INTERRUPTED
-from mercer.training.loop import Epoch
+from mercer.training.history import Epoch
 
 # Points drawn of a long spectrum, evenly spaced on the logarithmic axis.
 MOST_EIGENVALUES = 160

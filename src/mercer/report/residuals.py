@@ -16,7 +16,7 @@ MOST_DOTS = 2_000
 FEWEST_FOR_QUANTILES = 100
 ROWS_PER_QUANTILE = 25
 MOST_QUANTILES = 12
-HEIGHT = 300
+RESIDUAL_HEIGHT = 300
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ def residuals(evaluation: Evaluation) -> Markup:
 
 def _true_values(y: Array, predicted: Array, drawn: NDArray[np.intp]) -> Markup:
     both = Axis.around("predicted", np.concatenate([y, predicted]))
-    chart = Chart(both, Axis("true", both.low, both.high), HEIGHT)
+    chart = Chart(both, Axis("true", both.low, both.high), RESIDUAL_HEIGHT)
     chart.line([both.low, both.high], [both.low, both.high], "soft dashed")
     chart.dots(predicted[drawn], y[drawn], "a cloud")
     caption = "Points on the dashed line are predicted exactly."
@@ -46,7 +46,9 @@ def _true_values(y: Array, predicted: Array, drawn: NDArray[np.intp]) -> Markup:
 
 def _residuals(off: Array, predicted: Array, drawn: NDArray[np.intp]) -> Markup:
     m = len(off)
-    chart = Chart(Axis.around("predicted", predicted), Axis.around("true − predicted", off), HEIGHT)
+    chart = Chart(
+        Axis.around("predicted", predicted), Axis.around("true − predicted", off), RESIDUAL_HEIGHT
+    )
     chart.line([chart.x.low, chart.x.high], [0, 0], "soft dashed")
     chart.dots(predicted[drawn], off[drawn], "a cloud")
     caption = "Residuals of a good fit scatter around 0."

@@ -1,15 +1,10 @@
 """Choosing the kernel, its bandwidth, the ridge and the scale of the features, by leave-one-out error.
 
-For kernel ridge regression the error of predicting each point from all others has a closed form,
-
-    y_i - f_{-i}(x_i) = [A^-1 y]_i / [A^-1]_ii,    A = K + r I,
-
-so that no part has to be held out and nothing is trained.  With the eigenpairs of K it costs one product
-for each further r.  The search is coarse to fine: all kernels, bandwidths far apart around the median
-distance and all ridges on a few points; those that may still be the best again on more, and bandwidths
-beside the best of them; then, on two thousand, the best of each kernel that may be the best of all, and
-around it.  What may still be the best is decided by the errors of both settings at each point: on noisy
-data few points tell little apart, and more go on.
+The search goes from coarse to fine.  All kernels, widely spaced bandwidths around the median distance
+and all ridges are tried on a few points.  Those that may still be the best are tried again on more
+points, with bandwidths beside the best of them.  The best of each kernel that is still in the race is
+refined on two thousand points.  A setting drops out when a paired comparison of its errors with those
+of the best setting rejects it.
 """
 
 from __future__ import annotations
@@ -17,23 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from mercer.data.points import Points
 from mercer.kernels import Kernel
 from mercer.kernels.distances import squared_distances
+from mercer.method.critical_batch import ROUNDING_IN_TARGETS
 from mercer.operators.workers import Workers
+from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
 
 # Points of the three rounds.  One eigendecomposition takes some 4 ms in the first and 30 ms in the
 # second on two cores, one inverse of the third some 140 ms.
 ROUGH_POINTS = 250
 COARSE_POINTS = 600
 FINE_POINTS = 2_000
-# A setting may still be the best if its loss is above the lowest by no more than this share, since it
-# changes with the number of points, or by this many standard errors of the difference.
+# A setting stays in the race if its loss exceeds the lowest by at most this share, since losses change
+# with the number of points, or by at most this many standard errors of the difference.
 TOLERANCE = 0.05
 STANDARD_ERRORS = 1.0
 MOST_CONTENDERS = 8
@@ -45,15 +41,11 @@ COARSE_FACTORS = (1 / 2, 2.0)
 FINE_FACTORS = (1 / math.sqrt(2), math.sqrt(2))
 # Further steps where the best bandwidth is at the end of the grid.
 MOST_EXTENSIONS = 3
-# Ridges tried, for kernels with k(x, x) = 1: from interpolation to all but ignoring a single point.
+# Ridges tried, for kernels with k(x, x) = 1: from interpolation to almost ignoring a single point.
 RIDGES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
-# What makes the matrix of the ridge 0 invertible in float64, far below any noise.
-JITTER = 1e-8
-# Rounding error of f, as a share of the targets, that a setting may lead to: a tenth of what training
-# may carry, since other rows than these few add to it.
-ROUNDING_IN_TARGETS = 1e-4
-# Matrices over the points that measuring one setting holds at once.
-MATRICES = 6
+# Rounding error of f that a setting may cause, as a share of what training may carry: rows outside the
+# sample add to it.
+ROUNDING_SHARE_OF_TRAINING = 0.1
 # Kernels tried where none is given: a rough and a smooth one.
 CANDIDATES = ("laplacian", "gaussian")
 
@@ -73,20 +65,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was tried, and the best of it."""
+    """The settings that were tried, and the best of them."""
 
     best: Candidate
     candidates: tuple[Candidate, ...]
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any] | None) -> Selection | None:
-        """The selection that `dataclasses.asdict` wrote, if any."""
-        if data is None:
-            return None
-        return cls(Candidate(**data["best"]), tuple(Candidate(**c) for c in data["candidates"]))
-
     def to_dicts(self) -> list[dict[str, float | str | bool]]:
-        """A list of plain dictionaries, as `pandas.DataFrame` takes it."""
+        """A list of plain dictionaries, which `pandas.DataFrame` accepts."""
         return [asdict(candidate) for candidate in self.candidates]
 
     def __repr__(self) -> str:
@@ -117,49 +102,8 @@ def median_distance(points: Points) -> float:
     return float(apart.median().sqrt()) if len(apart) else 1.0
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """The squared leave-one-out error of each point, and the root mean square of the weights."""
-
-    squares: Tensor  # (s,)  mean over outputs
-    weights: float
-
-    @property
-    def loss(self) -> float:
-        return float(self.squares.mean())
-
-
-def leave_one_out(K: Tensor, y: Tensor, ridges: tuple[float, ...]) -> list[LeaveOneOut]:
-    """For (K + r I) alpha = y and each r, from one decomposition of K, (s, s); y is (s, l)."""
-    eigenvalues, U = torch.linalg.eigh(K)
-    eigenvalues = eigenvalues.clamp(min=0)
-    Uy, squares = U.T @ y, U.square()  # (s, l), (s, s)
-    found = []
-    for r in ridges:
-        inverse = 1 / (eigenvalues + max(r, JITTER))  # (s,)
-        alpha = U @ (inverse[:, None] * Uy)  # (s, l)
-        found.append(_errors(alpha, squares @ inverse))
-    return found
-
-
-def leave_one_out_once(K: Tensor, y: Tensor, ridge: float) -> LeaveOneOut:
-    """The same for one ridge, which an inverse gives in a fraction of the time."""
-    A = K.clone()
-    A.diagonal().add_(max(ridge, JITTER))
-    factor, failed = torch.linalg.cholesky_ex(A)
-    if bool(failed):  # not positive definite but for rounding, or not at all
-        return LeaveOneOut(torch.full_like(y[:, 0], math.inf), math.inf)
-    inverse = torch.cholesky_inverse(factor)  # (s, s)
-    return _errors(inverse @ y, inverse.diagonal())
-
-
-def _errors(alpha: Tensor, inverse_diagonal: Tensor) -> LeaveOneOut:
-    errors = alpha / inverse_diagonal[:, None]  # (s, l)
-    return LeaveOneOut(errors.square().mean(1), float(alpha.square().mean().sqrt()))
-
-
 class Setting(NamedTuple):
-    """What a search tries; without a ridge, all of them."""
+    """One setting to try; with ridge None, all ridges are tried."""
 
     kernel: str
     scaled: bool
@@ -213,7 +157,7 @@ class _Search:
                     bandwidth=setting.bandwidth,
                     ridge=r,
                     loss=result.loss / variance,
-                    reachable=error * result.weights <= ROUNDING_IN_TARGETS,
+                    reachable=error * result.weights <= ROUNDING_SHARE_OF_TRAINING * ROUNDING_IN_TARGETS,
                     n_points=count,
                 )
                 found[i].append(candidate)

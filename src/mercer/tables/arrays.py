@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercer.planning.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
 from mercer.tables.columns import Columns
 from mercer.tables.kinds import is_known
-from mercer.tables.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
 from mercer.tables.table import Table, TableError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from mercer.planning.memory import MOST_DISTINCT_BYTES
 from mercer.tables.kinds import known
-from mercer.tables.memory import MOST_DISTINCT_BYTES
 
 # Distinct values that are all counted; if there are more, only the more frequent half is kept.
 MOST_DISTINCT = 100_000

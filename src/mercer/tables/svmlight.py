@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.datasets import load_svmlight_file
 
-from mercer.tables.memory import GIB, SVMLIGHT_BYTES, feature_bytes, free_memory_or_disk
+from mercer.planning.memory import GIB, SVMLIGHT_BYTES, feature_bytes, free_memory_or_disk
 from mercer.tables.table import Contents, TableError
 from mercer.tables.temporary import TemporaryFiles
 

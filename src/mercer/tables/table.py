@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from mercer.tables.memory import CHUNK_ROWS, chunk_rows
+from mercer.planning.memory import CHUNK_ROWS, chunk_rows
 from mercer.tables.wording import count_columns, listed
 
 # What the readers of Polars, NumPy, scikit-learn and the standard library raise for a damaged file.

@@ -11,61 +11,70 @@ so its correction changes all n weights, at n q l operations a step and n q memo
 
     alpha  <-  alpha + gamma E diag((1 - lambda_q / lambda_i) / (n lambda_i)) E_t^T g.
 
-The improved iteration (`iteration.py`) needs only the s weights of the subsample.  Where the subsample
+The improved iteration (`method/step.py`) needs only the s weights of the subsample.  Where the subsample
 is all of the data the two are the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from mercer.operators.tiled import TrainingProducts, kernel_times
-from mercer.planning.choose import LevelledKernel, best_step_size
+from mercer.data.points import Points
+from mercer.kernels.base import Kernel
+from mercer.method.preconditioner import LevelledKernel, nothing_levelled
+from mercer.method.step import Step, best_step_size
+from mercer.model.expansion import Expansion
+from mercer.model.machine import reproducible_product
 from mercer.planning.plan import Plan
-from mercer.training.loop import Limits, Outcome, Validation, Watcher, train
+from mercer.training.assemble import HeldOutPart, assemble
+from mercer.training.loop import Outcome, Watcher
+from mercer.training.stopping import Limits
+
+
+def sgd_step(plan: Plan, batch_size: int | None = None) -> Step:
+    """The best step of plain SGD on a plan's kernel; the batch is m*(k) unless given."""
+    beta, lambda_1 = plan.beta_plain + plan.ridge, plan.lambda_1_plain + plan.ridge / plan.n
+    m = batch_size or max(1, int(beta / lambda_1))
+    return Step(best_step_size(m, beta, lambda_1), m, beta, plan.ridge)
 
 
 def train_sgd(
-    products: TrainingProducts,
-    plan: Plan,
+    kernel: Kernel,
+    points: Points,
     y: Tensor,
+    step: Step,
     limits: Limits,
-    batch_size: int | None = None,
-    validation: Validation | None = None,
+    *,
+    held_out: HeldOutPart | None = None,
     watcher: Watcher | None = None,
     rows_at_once: int | None = 1,
 ) -> Outcome:
-    """Plain mini-batch kernel SGD; the batch is m*(k) unless given.
+    """Plain mini-batch kernel SGD.
 
-    One batch is evaluated at a time, as the method is described: larger panels would lend a small batch
+    One batch is evaluated at a time, as the method is described: larger panels would give a small batch
     the efficiency of a large one.
     """
-    beta, lambda_1 = plan.beta_plain + plan.ridge, plan.lambda_1_plain + plan.ridge / plan.n
-    m = batch_size or max(1, int(beta / lambda_1))
-    plain = replace(
-        plan,
-        subsample_size=0,
-        preconditioner_rank=0,
-        beta=beta,
-        lambda_1=lambda_1,
-        batch_size=m,
-        step_size=best_step_size(m, beta, lambda_1),
+    run = assemble(
+        kernel,
+        points,
+        y,
+        step,
+        nothing_levelled(y),
+        limits,
+        rows_at_once=rows_at_once,
+        held_out=held_out,
     )
-    nothing_levelled = LevelledKernel(V=y.new_zeros(0, 0), D=y.new_zeros(0))
-    without_block = TrainingProducts(
-        products.kernel, products.points, nothing_levelled.V, m, y.shape[1], rows_at_once=rows_at_once
-    )
-    return train(without_block, nothing_levelled, plain, y, limits, validation, watcher=watcher)
+    return run.run(watcher)
 
 
 @dataclass(frozen=True)
 class OriginalPreconditioner:
-    """The correction goes to all n weights, through the eigenfunctions at every point."""
+    """Corrects all n weights, through the eigenfunctions at every point."""
 
     levelled: LevelledKernel
-    Z: Tensor  # (n, q)  Phi V at all points: eigenfunctions, but for a factor of sqrt(sigma)
+    Z: Tensor  # (n, q)  Phi V at all points: eigenfunctions, up to a factor of sqrt(sigma)
     D: Tensor  # (q,)  (1 - sigma_q / sigma_i) s / (n sigma_i²)
 
     @property
@@ -75,39 +84,42 @@ class OriginalPreconditioner:
     def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
         return self.levelled.diagonal(k_diag, Z)
 
-    def take_back(self, alpha: Tensor, c: Tensor) -> None:
-        alpha.addmm_(self.Z, c)  # (n, l)
+    def correct(self, model: Expansion, c: Tensor) -> None:
+        model.weights.addmm_(self.Z, c)  # (n, l)
 
 
 def original_preconditioner(
-    products: TrainingProducts, levelled: LevelledKernel, sigma: Tensor
+    kernel: Kernel, points: Points, levelled: LevelledKernel, sigma: Tensor
 ) -> OriginalPreconditioner:
     """From the eigenvalues sigma, (q,), of K_s that `levelled` was made from."""
-    points, s = products.points, products.s
-    Z = kernel_times(products.kernel, points, points[:s], levelled.V)  # (n, q)
+    s = len(levelled.V)
+    Z = reproducible_product(kernel, points, points[:s], levelled.V)  # (n, q)
     D = (1 - sigma[-1] / sigma) * s / (len(points) * sigma.square())
     return OriginalPreconditioner(levelled, Z, D)
 
 
 def train_original(
-    products: TrainingProducts,
-    preconditioner: OriginalPreconditioner,
-    plan: Plan,
+    kernel: Kernel,
+    points: Points,
     y: Tensor,
+    step: Step,
+    preconditioner: OriginalPreconditioner,
     limits: Limits,
-    validation: Validation | None = None,
+    *,
+    held_out: HeldOutPart | None = None,
     watcher: Watcher | None = None,
 ) -> Outcome:
-    """The original EigenPro iteration with the same q, batch and step as the plan."""
-    m = plan.batch_size
-    return train(
-        # Weights change everywhere at each step, so a panel cannot hold more than one batch.
-        TrainingProducts(products.kernel, products.points, products.V, m, y.shape[1], rows_at_once=m),
-        preconditioner,
-        plan,
+    """The original EigenPro iteration with the q, batch and step that the improved one uses."""
+    run = assemble(
+        kernel,
+        points,
         y,
+        step,
+        preconditioner,
         limits,
-        validation,
+        # Weights change everywhere at each step, so a panel cannot hold more than one batch.
+        rows_at_once=step.m,
+        held_out=held_out,
         triangular=False,
-        watcher=watcher,
     )
+    return run.run(watcher)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mercer.planning.plan import Plan
-from mercer.training.loop import Epoch, History
+from mercer.training.history import Epoch, History
 
 
 def _not_while_training(path: str | os.PathLike[str]) -> None:
@@ -100,7 +100,7 @@ class Checkpoint(Callback):
 
 
 class TimeLimit(Callback):
-    """Stop at the end of the first epoch after so many seconds.
+    """Stop at the end of the epoch in which a number of seconds has passed.
 
     >>> from mercer import KernelRegressor
     >>> X = [[float(i)] for i in range(50)]
@@ -122,7 +122,7 @@ class TimeLimit(Callback):
 
 
 class CSVLog(Callback):
-    """Write a line for each epoch to a CSV file, which is made anew, as soon as the epoch ends."""
+    """Write a line to a CSV file at the end of each epoch; an existing file is overwritten."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -140,7 +140,7 @@ class CSVLog(Callback):
 
 
 class TensorBoardLog(Callback):
-    """Write losses, score and seconds for TensorBoard, which must be installed."""
+    """Log losses, score and seconds to TensorBoard, which must be installed."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         try:

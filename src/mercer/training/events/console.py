@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a live line in terminals and notebooks, lines elsewhere."""
+"""Progress on the console: a live line in terminals and notebooks, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import sys
 import time
 from typing import TextIO
 
-from mercer.training.loop import Epoch
+from mercer.training.history import Epoch
 
 # Redrawing more often than this only flickers.
 REDRAW_SECONDS = 0.1
-# What takes less than this is over before anybody wonders.
+# Show nothing for what takes less than this.
 PATIENCE_SECONDS = 2.0
 CLEAR = "\r\x1b[K"
 BAR = 24
 
 
 class ConsoleProgress:
-    """Writes to a stream (standard error by default); into pipes and files, epochs only."""
+    """Writes to a stream, standard error by default; to pipes and files, epochs only."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
-        # A notebook's stream is no terminal, but goes back to the beginning of a line as one does.
+        # A notebook's stream is no terminal, but it handles carriage returns as one does.
         notebook = type(self.stream).__module__.startswith("ipykernel")
         self.live = self.stream.isatty() or notebook
         self._drawn = 0.0
@@ -30,8 +30,12 @@ class ConsoleProgress:
         self._score = ""  # of the last epoch that had one
 
     def on_stage(self, text: str) -> None:
-        """Something that has no steps to count."""
+        """Show a stage that has no steps to count."""
         self._show(f"{text} …")
+
+    def on_text(self, text: str) -> None:
+        """Text for standard output."""
+        print(text)
 
     def on_batch(self, epoch: int, batch: int, n_batches: int, loss: float) -> None:
         if batch == 1:
@@ -54,7 +58,7 @@ class ConsoleProgress:
         self.stream.flush()
 
     def on_rows(self, done: int, total: int) -> None:
-        """Rows predicted; nothing is shown for what is over soon."""
+        """Rows predicted; shows nothing for short predictions."""
         if time.perf_counter() - self._start > PATIENCE_SECONDS and self._due():
             left = self._left(done, total)
             self._show(f"predicting  {_bar(done, total)} {done:,}/{total:,} rows  {left:.0f} s left")
@@ -62,7 +66,7 @@ class ConsoleProgress:
             self.clear()
 
     def clear(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         self._show("")
 
     def _left(self, done: int, total: int) -> float:
@@ -77,7 +81,7 @@ class ConsoleProgress:
 
     def _show(self, text: str) -> None:
         if self.live:
-            # A line that wraps could not be taken away again.
+            # A line that wraps could not be removed again.
             self.stream.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             self.stream.flush()
 

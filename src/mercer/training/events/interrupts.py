@@ -1,4 +1,4 @@
-"""Ctrl-C during training ends it at the next safe place; a second one at once."""
+"""The first Ctrl-C ends training at the next safe point, a second one immediately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Says, when called, whether Ctrl-C was pressed.  Outside the main thread it never was."""
+    """Yield a function that tells whether Ctrl-C was pressed; outside the main thread, never."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

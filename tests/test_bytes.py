@@ -35,19 +35,21 @@ def pixels(rng):
 )
 def test_eight_bit_data_is_recognised_and_comes_back(pixels, scaled):
     x = scaled(pixels)
+    x = torch.from_numpy(x)
     grid = recognise(x[:256], float(x.min()))
     codes = grid.encode(x)
-    assert codes.dtype == np.int8
-    np.testing.assert_allclose(grid.origin + grid.scale * codes.astype(np.float64), x, atol=1e-5)
+    assert codes.dtype == torch.int8
+    torch.testing.assert_close(grid.origin + grid.scale * codes.double(), x.double(), rtol=0, atol=1e-5)
 
 
 def test_other_data_is_not(rng, pixels):
-    assert recognise(rng.normal(size=(300, 5)), -9.0) is None
-    spoiled = pixels.astype(np.float64)
+    assert recognise(torch.from_numpy(rng.normal(size=(300, 5))), -9.0) is None
+    spoiled = torch.from_numpy(pixels).double()
     spoiled[650, 3] += 0.5
     assert recognise(spoiled[:256], 0.0).encode(spoiled) is None
-    assert recognise(pixels.astype(np.float64) * 2 + (pixels % 2) * 200.0, 0.0) is None
-    assert recognise(np.ones((10, 3)), 1.0) is None
+    odd = torch.from_numpy(pixels * 2 + (pixels % 2) * 200.0)
+    assert recognise(odd, 0.0) is None
+    assert recognise(torch.ones(10, 3), 1.0) is None
 
 
 def test_data_that_only_begins_as_bytes_is_kept_as_floats(rng):
@@ -61,9 +63,9 @@ def test_data_that_only_begins_as_bytes_is_kept_as_floats(rng):
 
 def test_values_off_the_grid_are_not_encoded():
     grid = Grid(offset=0.0, scale=1.0)
-    assert grid.encode(np.array([[0.0, 255.0]])).tolist() == [[-128, 127]]
+    assert grid.encode(torch.tensor([[0.0, 255.0]])).tolist() == [[-128, 127]]
     for value in (-1.0, 256.0, 0.5, np.nan):
-        assert grid.encode(np.array([[value, 1.0]])) is None
+        assert grid.encode(torch.tensor([[value, 1.0]])) is None
 
 
 @pytest.mark.parametrize("d", [3, 80, 2000])

@@ -7,41 +7,66 @@ import torch
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.data.inputs import fit_preparation, projected
+from mercer.data.inputs import fit_inputs, projected
+from mercer.engine import Data, Limits, SettingRequest, Settings, prepare
 from mercer.kernels.distances import squared_distances
 
 LIKE = torch.zeros((), dtype=torch.float64)
 
 
-def distances(preparation, x, z):
-    points = [preparation.points(v, None, LIKE) for v in (x, z)]
+def distances(inputs, x, z):
+    points = [inputs.points(v, None, LIKE) for v in (x, z)]
     return squared_distances(*points, same=False).numpy()
+
+
+class Counted(np.ndarray):
+    """An array that counts the rows taken from it."""
+
+    rows_read = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        if found.ndim == 2:
+            Counted.rows_read += len(found)
+        return found
+
+
+@pytest.mark.parametrize("ridge", [0.1, None])
+def test_features_are_read_twice_and_a_sample_once_more(rng, desk, ridge, monkeypatch):
+    """Once for their statistics and once to prepare them; a search looks at some of them."""
+    X = rng.normal(size=(5_000, 8)).view(Counted)
+    data = Data(X, np.sin(np.asarray(X)[:, :1]), rng.permutation(5_000))
+    monkeypatch.setattr(Counted, "rows_read", 0)
+    request = SettingRequest("laplacian", 3.0, ridge)
+    prepare(data, Settings(Limits(1, 0.0, 1, 0.0), request, resource=desk))
+    sample = 0 if ridge is not None else 2_000
+    assert Counted.rows_read == 2 * 5_000 + sample
 
 
 def test_constant_features_are_dropped_and_distances_stay_exact(rng):
     X = rng.normal(size=(50, 6))
     X[:, [1, 4]] = [3.0, -7.0]
-    preparation, _ = fit_preparation(X, np.arange(50))
-    assert preparation.width == 4
+    inputs, _ = fit_inputs(X, np.arange(50))
+    assert inputs.width == 4
     other = rng.normal(size=(20, 6))  # whose values differ there
     expected = np.square(other[:, None] - X[None]).sum(2)
-    found = distances(preparation, other, X)
+    found = distances(inputs, other, X)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     near = X[:5] + np.array([0, 1e-7, 0, 0, 0, 0])  # close pairs are computed from differences
-    np.testing.assert_allclose(np.diag(distances(preparation, near, X[:5])), 1e-14, rtol=1e-2)
+    np.testing.assert_allclose(np.diag(distances(inputs, near, X[:5])), 1e-14, rtol=1e-2)
 
 
 def test_bytes_lose_constant_features_exactly_too(rng):
     X = rng.integers(0, 256, size=(60, 90)).astype(np.float32)
     X[:, :10] = 7
-    preparation, _ = fit_preparation(X, np.arange(60), as_bytes=True)
-    assert preparation.grid is not None
+    inputs, _ = fit_inputs(X, np.arange(60), as_bytes=True)
+    assert inputs.grid is not None
     like = torch.zeros(())
     other = X[:5].copy()
     other[:, 0] = [7, 8, 20, 0, 255]
-    points = preparation.points(other, None, like)
+    points = inputs.points(other, None, like)
     assert points.is_bytes
-    centres = preparation.points(X, None, like, known=True)
+    centres = inputs.points(X, None, like, known=True)
     found = -2 * mercer.Gaussian(1000.0).block(points, centres).log() * 1000**2
     np.testing.assert_allclose(found, np.square(other[:, None] - X[None]).sum(2), rtol=1e-4, atol=1)
 
@@ -49,13 +74,13 @@ def test_bytes_lose_constant_features_exactly_too(rng):
 def test_auto_projection_keeps_all_of_data_that_spans_less(rng):
     flat = rng.normal(size=(80, 3)) @ rng.normal(size=(3, 10))
     rows = np.arange(80)
-    preparation = projected(fit_preparation(flat, rows)[0], flat, rows, "auto")
-    assert preparation.width == 3
+    inputs = projected(fit_inputs(flat, rows)[0], flat, rows, "auto")
+    assert inputs.width == 3
     other = rng.normal(size=(20, 10))  # outside the span
     expected = np.square(other[:, None] - flat[None]).sum(2)
-    np.testing.assert_allclose(distances(preparation, other, flat), expected, rtol=1e-8)
+    np.testing.assert_allclose(distances(inputs, other, flat), expected, rtol=1e-8)
     full = rng.normal(size=(80, 10))
-    assert projected(fit_preparation(full, rows)[0], full, rows, "auto").projection is None
+    assert projected(fit_inputs(full, rows)[0], full, rows, "auto").projection is None
 
 
 def test_projection_on_a_number_of_directions_is_that_of_principal_components(rng):
@@ -76,16 +101,16 @@ def test_features_of_different_units_are_standardised_and_the_plan_says_so(rng):
     assert model.selection_.best.scaled
     assert model.score(units, y) > 0.9
     plain = KernelRegressor(random_state=0, scale=False).fit(units, y)
-    assert plain.machine_.preparation.scale is None
+    assert plain.machine_.inputs.scale is None
     # A bandwidth given by hand is in the units of the data.
     by_hand = KernelRegressor("gaussian", bandwidth=100.0, random_state=0).fit(units, y)
-    assert by_hand.machine_.preparation.scale is None
+    assert by_hand.machine_.inputs.scale is None
 
 
 def test_data_on_one_scale_is_left_as_it_is(rng):
     X = rng.uniform(size=(300, 4))
     model = KernelRegressor(random_state=0).fit(X, X[:, 0])
-    assert model.machine_.preparation.scale is None
+    assert model.machine_.inputs.scale is None
     assert model.plan_.preparation == "as given"
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from mercer.training.events.console import ConsoleProgress
-from mercer.training.loop import Epoch
+from mercer.training.history import Epoch
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,57 @@
+"""Which rows train, in which order, and which are held out to stop training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+
+from mercer.data.rows import Array
+from mercer.estimators.targets import Targets
+
+# Below this many rows, all are needed for training.
+FEWEST_FOR_HOLDOUT = 500
+# More held-out rows than this do not make early stopping any better.
+MOST_HELD_OUT = 3_000
+
+
+def holds_out(early_stopping: bool | Literal["auto"], n: int) -> bool:
+    """Whether a part of n rows is held out."""
+    if early_stopping == "auto":
+        return n >= FEWEST_FOR_HOLDOUT
+    return bool(early_stopping) and n > 1
+
+
+def arrange(
+    rows: Array, y: Array, targets: Targets, fraction: float, hold_out: bool, random_state: Any
+) -> tuple[Array, Array]:
+    """Rows to train on, in training order, and those held out.
+
+    `y` has a target for every row of the data.  The only row of a class always trains.
+    """
+    rng = check_random_state(random_state)
+    held_out = np.zeros(0, dtype=int)
+    if hold_out:
+        rare = targets.rare_rows(y[rows])
+        candidates = rows[~rare]
+        size = min(MOST_HELD_OUT, max(1, round(fraction * len(rows))))
+        if size < len(candidates):
+            labels = _strata(targets.strata(y[candidates]), size)
+            kept, held_out = train_test_split(
+                candidates, test_size=size, random_state=rng, stratify=labels
+            )
+            rows = np.concatenate([rows[rare], kept])
+    generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+    # A random order, the subsample being its first s rows.
+    return rows[torch.randperm(len(rows), generator=generator).numpy()], held_out
+
+
+def _strata(labels: Array | None, size: int) -> Array | None:
+    """The labels to stratify by, where both parts have room for one row of each."""
+    if labels is None:
+        return None
+    n_classes = len(np.unique(labels))
+    return labels if min(size, len(labels) - size) >= n_classes else None

@@ -1,0 +1,61 @@
+"""KernelRegressor."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from typing_extensions import Self
+
+from mercer.data.rows import Array
+from mercer.estimators.base import KernelEstimator
+from mercer.estimators.targets import Numbers, Targets
+
+
+class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # type: ignore[misc]
+    """Kernel regressor trained by EigenPro 2.0, with batch size and step adapted to the device.
+
+    Parameters and attributes are those of `KernelClassifier`, except those that concern classes.
+    Targets may have several columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercer import KernelRegressor
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = KernelRegressor("gaussian", bandwidth=0.5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.0]])[0] - np.sin(1.0)) < 0.01)
+    True
+    """
+
+    _targets: Numbers
+    _y_numeric = True
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Train on X, (n, d), and targets y, (n,) or (n, l).
+
+        `X_val` and `y_val` replace the part that would be held out.  `resume` is a checkpoint of an
+        interrupted fit on the same data.
+        """
+        return self._fit(X, y, sample_weight, X_val, y_val, resume)
+
+    def _read_targets(self, y: Array) -> tuple[Targets, Array]:
+        return Numbers(single=y.ndim == 1), y
+
+    def predict(self, X: Any) -> Any:
+        """f(x), (m,) or (m, l) as the targets were."""
+        return super().predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of `predict` on X."""
+        return KernelEstimator.score(self, X, y, sample_weight)

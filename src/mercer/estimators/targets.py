@@ -1,0 +1,155 @@
+"""Labels and numbers to columns of targets, and back; probabilities."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+Array = NDArray[Any]
+
+# Logit scale where no held-out part can fit one: a point that is interpolated (1 against 0) then gets
+# odds of e^4 over each other class.
+DEFAULT_LOGIT_SCALE = 4.0
+
+
+class Targets(Protocol):
+    """How the targets of an estimator become columns and back."""
+
+    def encode(self, y: Array) -> NDArray[np.float64]:
+        """Targets as columns, (n, l)."""
+
+    def decode(self, decision: Array) -> Array:
+        """Predictions from the values of the columns, (m, l)."""
+
+    def score(self, y: Array, decision: Array, sample_weight: Any = None) -> float:
+        """How good predictions are, larger being better."""
+
+    def rare_rows(self, y: Array) -> NDArray[np.bool_]:
+        """Rows without which a class would be missing, (n,)."""
+
+    def strata(self, y: Array) -> Array | None:
+        """Labels whose proportions a split should keep, if any."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """One column for two classes, -1 and 1; else one for each class or label."""
+
+    classes: Array
+    multilabel: bool = False
+
+    @classmethod
+    def of(cls, y: Array) -> tuple[Labels, Array]:
+        """The labels of y, and y as one column of them or as an indicator matrix."""
+        check_classification_targets(y)
+        if type_of_target(y) == "multilabel-indicator":
+            return cls(np.arange(y.shape[1]), True), y
+        if y.ndim == 2 and y.shape[1] > 1:
+            raise ValueError(
+                "`y` must be one column of labels, or a 0/1 indicator matrix of several labels. Got "
+                f"{y.shape[1]} columns with other values: fit one classifier for each column."
+            )
+        y = column_or_1d(y, warn=True)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(
+                "`y` must contain at least 2 classes. Got 1 class instead: "
+                f"{classes[0]!r} for every row."
+            )
+        return cls(classes), y
+
+    @property
+    def is_binary(self) -> bool:
+        return not self.multilabel and len(self.classes) == 2
+
+    def encode(self, y: Array) -> NDArray[np.float64]:
+        if self.multilabel:
+            return np.where(y > 0, 1.0, -1.0)  # (n, l)
+        if not np.isin(y, self.classes).all():
+            raise ValueError("`y_val` must hold only classes that occur in `y`. Got others as well.")
+        index = np.searchsorted(self.classes, y)
+        if self.is_binary:
+            return np.where(index == 1, 1.0, -1.0)[:, None]  # (n, 1)
+        return np.eye(len(self.classes))[index]  # (n, l)
+
+    def decode(self, decision: Array) -> Array:
+        if self.multilabel:
+            return (decision > 0).astype(int)
+        if self.is_binary:
+            return np.asarray(self.classes[(decision[:, 0] > 0).astype(int)])
+        return np.asarray(self.classes[decision.argmax(1)])
+
+    def score(self, y: Array, decision: Array, sample_weight: Any = None) -> float:
+        return float(accuracy_score(y, self.decode(decision), sample_weight=sample_weight))
+
+    def rare_rows(self, y: Array) -> NDArray[np.bool_]:
+        if self.multilabel:
+            positive = y > 0  # (n, l)
+            only = positive & (positive.sum(0) == 1) | ~positive & ((~positive).sum(0) == 1)
+            return np.asarray(only.any(1))
+        _, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+        return np.asarray(counts[index] == 1)
+
+    def strata(self, y: Array) -> Array | None:
+        return None if self.multilabel else y
+
+    def probabilities(self, decision: Array, logit_scale: float) -> Array:
+        """Probabilities, (m, n_classes), the largest being that of the label decoded."""
+        logits = logit_scale * decision.astype(np.float64)
+        if self.multilabel:
+            return _sigmoid(logits)
+        if self.is_binary:
+            positive = _sigmoid(logits[:, 0])
+            return np.column_stack([1 - positive, positive])
+        shifted = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(1, keepdims=True))
+
+    def fit_logit_scale(self, y: Array, decision: Array) -> float:
+        """The factor that makes held-out decisions the best logits, by maximum likelihood."""
+        decision, targets = decision.astype(np.float64), self.encode(y)
+
+        def negative_log_likelihood(log_scale: float) -> float:
+            logits = math.exp(log_scale) * decision
+            if self.multilabel or decision.shape[1] == 1:
+                return float(np.logaddexp(0, -logits * targets).mean())
+            normaliser = np.logaddexp.reduce(logits, axis=1)
+            return float((normaliser - (logits * targets).sum(1)).mean())
+
+        fitted = minimize_scalar(negative_log_likelihood, bounds=(-3, 5), method="bounded")
+        return math.exp(float(fitted.x))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One column for each output."""
+
+    single: bool  # y was one-dimensional
+
+    def encode(self, y: Array) -> NDArray[np.float64]:
+        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+
+    def decode(self, decision: Array) -> Array:
+        return decision[:, 0] if self.single else decision
+
+    def score(self, y: Array, decision: Array, sample_weight: Any = None) -> float:
+        if len(y) < 2:
+            return math.nan
+        return float(r2_score(self.encode(y), decision, sample_weight=sample_weight))
+
+    def rare_rows(self, y: Array) -> NDArray[np.bool_]:
+        return np.zeros(len(y), dtype=bool)
+
+    def strata(self, y: Array) -> Array | None:
+        return None
+
+
+def _sigmoid(logits: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)))

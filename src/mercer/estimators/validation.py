@@ -1,0 +1,97 @@
+"""Checking what users pass to `fit` and `predict`.
+
+Arrays and frames go through scikit-learn's validation.  A tensor on a device gets the same checks where
+it is, and never visits the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+from torch import Tensor
+
+from mercer.data.rows import Array, Matrix
+
+# What scikit-learn's validation is asked for: numbers, finite, in rows and columns.
+NUMBERS: dict[str, Any] = {"dtype": [np.float32, np.float64]}
+
+
+def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[Matrix, Array]:
+    """Rows and targets to train on; sets the estimator's `n_features_in_` and `feature_names_in_`."""
+    if not on_device(X):
+        numeric = {"y_numeric": True} if y_numeric else {}
+        return validate_data(  # type: ignore[no-any-return]
+            estimator, as_numpy(X), as_numpy(y), multi_output=True, **numeric, **NUMBERS
+        )
+    X = _on_device(estimator, X, reset=True)
+    dtype = np.float64 if y_numeric else None
+    y = check_array(as_numpy(y), dtype=dtype, ensure_2d=False, input_name="y")
+    if len(y) != len(X):
+        raise ValueError(f"`X` and `y` must have as many rows. Got {len(X)} and {len(y)}.")
+    return X, y
+
+
+def more_rows(estimator: Any, X: Any) -> Matrix:
+    """Rows to predict or to hold out, with the features of the training data."""
+    if on_device(X):
+        return _on_device(estimator, X, reset=False)
+    return np.asarray(validate_data(estimator, as_numpy(X), reset=False, **NUMBERS))
+
+
+def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None, Array | None]:
+    """A held-out part given by the user, if any."""
+    if (X_val is None) != (y_val is None):
+        raise ValueError("`X_val` and `y_val` must be given together. Got only one of them.")
+    if X_val is None:
+        return None, None
+    return more_rows(estimator, X_val), np.asarray(as_numpy(y_val))
+
+
+def row_weights(sample_weight: Any, y: Array) -> Array | None:
+    """Weights that are numbers of at least 0; zero leaves a row out."""
+    if sample_weight is None:
+        return None
+    weight = _check_sample_weight(as_numpy(sample_weight), y, dtype=np.float64)
+    if weight.min() < 0 or not weight.max() > 0:
+        raise ValueError(
+            "`sample_weight` must be at least 0 and not 0 everywhere. Got values from "
+            f"{weight.min():.3g} to {weight.max():.3g}."
+        )
+    return np.asarray(weight)
+
+
+def on_device(X: Any) -> bool:
+    """Whether X is a tensor that is not in the CPU's memory, and should not go there."""
+    return isinstance(X, Tensor) and X.device.type != "cpu"
+
+
+def as_numpy(values: Any) -> Any:
+    """Tensors as arrays, anything else unchanged for scikit-learn to judge."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def to_numpy(values: Tensor) -> Array:
+    return np.asarray(values.cpu().numpy())
+
+
+def like(values: Array, X: Any) -> Any:
+    """Return a tensor, where X is, if X was one; labels that are text stay arrays."""
+    if isinstance(X, Tensor) and values.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(values)).to(X.device)
+    return values
+
+
+def _on_device(estimator: Any, X: Tensor, reset: bool) -> Tensor:
+    if X.ndim != 2 or not X.numel():
+        raise ValueError(
+            "`X` must be a matrix with at least one row and one column. Got a tensor of shape "
+            f"{tuple(X.shape)}."
+        )
+    validate_data(estimator, X, reset=reset, skip_check_array=True)  # the number of features
+    X = X if X.dtype in (torch.float32, torch.float64) else X.float()
+    if not bool(torch.isfinite(X).all()):
+        raise ValueError("`X` must be finite. Got NaN or infinity in it.")
+    return X.detach()

@@ -1,0 +1,215 @@
+"""Measuring a device: its capacity C_G, and the rates at which it computes, writes and reads."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import platformdirs
+import torch
+
+from mercer.files.whole import write_text_whole
+from mercer.kernels import Gaussian
+from mercer.operators.kept import READ_COLUMNS
+from mercer.operators.summation import pieces
+from mercer.operators.tiled import panel_rows
+from mercer.operators.workers import small_operations, workers_for
+from mercer.planning.memory import RESERVED_SHARE, free_memory
+from mercer.planning.resource import READ_OUTPUTS, Rates, Resource
+from mercer.stopwatch import Stopwatch, fastest
+
+# The shape of the products that are timed: short enough to take milliseconds, long enough that the
+# centres do not fit in the innermost caches.
+PROBE_CENTRES = 4096
+PROBE_FEATURES = 256
+PROBE_SECONDS = 0.2
+# Upper limit on the rows of a probe, and so on its memory.
+MOST_PROBE_ROWS = 1 << 12
+# A shorter sweep could be decided by two slow moments.
+FEWEST_PROBE_ROWS = 1 << 7
+PROBE_SWEEPS = 2
+# The products by which floats and bytes are compared.
+PRODUCT_ROWS = 1024
+PRODUCT_FEATURES = 512
+PRODUCT_PROBES = 8
+# Throughput within this share of the best counts as "stopped rising".
+SATURATED_SHARE = 0.9
+# Bytes of memory whose rates are measured, and how often it is allocated afresh.
+RATE_BYTES = 1 << 26
+FRESH_PROBES = 2
+# Part of the cache key: raised when the engine changes, so that devices are measured again.
+ENGINE = "engine 4"
+
+
+def measure_resource(
+    device: torch.device, dtype: torch.dtype = torch.float32, cache: Path | None = None
+) -> Resource:
+    """Measure a device: S_G is read now, C_G is measured once and cached in a file."""
+    threads = f"{torch.get_num_threads()} threads"
+    key = " | ".join([_device_name(device), str(dtype), threads, f"torch {torch.__version__}", ENGINE])
+    cache = cache or platformdirs.user_cache_path("mercer") / "capacity.json"
+    known = _read_cache(cache)
+    entry = known.get(key)
+    if entry is None:
+        entry = _measure(device, dtype)
+        _write_cache(cache, known | {key: entry})
+    memory = free_memory(device)
+    return Resource(
+        capacity=entry["capacity"],
+        full_rate_rows=int(entry["full_rate_rows"]),
+        integer_gain=entry["integer_gain"],
+        memory=memory,
+        reserved=RESERVED_SHARE * memory,
+        device=str(device),
+        element_size=torch.finfo(dtype).bits // 8,
+        rates=Rates(**{field.name: entry[field.name] for field in fields(Rates)}),
+        name=_device_name(device),
+    )
+
+
+def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    timer, fastest = _kernel_product_timer(device, dtype), dict[int, float]()
+
+    def seconds_at(m: int) -> float:
+        fastest[m] = min(timer(m), fastest.get(m, math.inf))
+        return fastest[m]
+
+    # Other processes can only make a sweep slower, so the last one ends with the best times of all.
+    workers = workers_for(device)
+    with small_operations(device):  # tiles run on one core each, so one core is measured
+        for _ in range(PROBE_SWEEPS):
+            rows = workers.count * saturating_rows(seconds_at, PROBE_SECONDS)
+        feature, integer_gain = _product_rates(device, dtype)
+    write, one, two, most = _memory_rates(device)
+    rates = Rates(
+        feature=feature / workers.count,
+        write=write,
+        read=one,
+        read_two=two,
+        read_output=max(0.0, most - two) / (READ_OUTPUTS - 2),
+    )
+    return {
+        "capacity": float(rows * PROBE_CENTRES * (PROBE_FEATURES + 1)),
+        "full_rate_rows": rows,
+        "integer_gain": integer_gain,
+        **asdict(rates),
+    }
+
+
+def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf) -> int:
+    """The fewest rows, doubling from 1, at which rows per second have stopped rising.
+
+    `seconds_at(m)` times one product with m rows.  Doubling stops once two further doublings gained
+    nothing worth having, not before a number at which any device should, or when `budget` seconds are
+    spent.
+    """
+    watch = Stopwatch()
+    rates: dict[int, float] = {}
+    m = 1
+    while m <= MOST_PROBE_ROWS:
+        rates[m] = m / seconds_at(m)
+        best = max(rates.values())
+        first = next(rows for rows, rate in rates.items() if rate >= SATURATED_SHARE * best)
+        if m >= max(4 * first, FEWEST_PROBE_ROWS) or watch.seconds > budget:
+            break
+        m *= 2
+    return first
+
+
+def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[[int], float]:
+    kernel = Gaussian(bandwidth=math.sqrt(PROBE_FEATURES))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(PROBE_CENTRES, PROBE_FEATURES, generator=generator).to(device, dtype)
+    centres = kernel.points(x)
+    weights = x[:, :1].contiguous()
+
+    def seconds_at(m: int) -> float:
+        rows = kernel.points(x.repeat(-(-m // len(x)), 1)[:m])
+        # Reading a value waits for the device; the first run warms up.
+        return fastest(lambda: float((kernel.block(rows, centres) @ weights)[0, 0]), 2)
+
+    return seconds_at
+
+
+def _product_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Seconds of a multiply-add, and how many times as fast torch._int_mm is; 0 if it is not usable."""
+    codes = torch.ones(PRODUCT_ROWS, PRODUCT_FEATURES, dtype=torch.int8, device=device)
+    floats = codes.to(dtype)
+    try:
+        odd = codes[:33, :41].contiguous()
+        exact = int(torch._int_mm(odd, odd.T).sum()) == 33 * 33 * 41
+    except (RuntimeError, NotImplementedError):
+        exact = False  # CUDA requires multiples of 8; other devices lack it
+    by_floats, by_bytes = math.inf, math.inf
+    for _ in range(PRODUCT_PROBES):  # in turn, so that a slow moment does not decide between them
+        by_floats = min(by_floats, fastest(lambda: float((floats @ floats.T)[0, 0]), 1))
+        if exact:
+            by_bytes = min(by_bytes, fastest(lambda: float(torch._int_mm(codes, codes.T)[0, 0]), 1))
+    return by_floats / (PRODUCT_ROWS**2 * PRODUCT_FEATURES), by_floats / by_bytes
+
+
+def _memory_rates(device: torch.device) -> tuple[float, float, float, float]:
+    """Seconds a byte: of fresh memory, and of kept values read with 1, 2 and `READ_OUTPUTS` outputs."""
+    # As training keeps values: K[columns, panel].
+    shape = (RATE_BYTES // (4 * panel_rows(device)), panel_rows(device))
+    write = math.inf
+    for _ in range(FRESH_PROBES):
+        memory = torch.empty(shape, dtype=torch.float32, device=device)
+        write = min(write, fastest(lambda: float(memory.fill_(1.0)[0, 0]), 1))  # noqa: B023
+    workers, parts = workers_for(device), pieces(0, len(memory), READ_COLUMNS)
+
+    def seconds(outputs: int) -> float:
+        weights = torch.ones(outputs, len(memory), device=device)
+
+        def read(i: int, worker: int) -> None:
+            torch.mm(weights[:, parts[i]], memory[parts[i]])
+
+        def run() -> None:
+            workers.run(read, len(parts))
+            float(memory[0, 0])  # waits for the device
+
+        return fastest(run, 3) / RATE_BYTES
+
+    return write / RATE_BYTES, seconds(1), seconds(2), seconds(READ_OUTPUTS)
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"Apple GPU ({platform.machine()})"
+    return f"{_processor_name()}, {os.cpu_count()} cores"
+
+
+def _processor_name(file: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name on Linux, where Python reports only its architecture."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, named), f"{platform.processor() or platform.machine()} CPU")
+
+
+_MEASURED = ("capacity", "full_rate_rows", "integer_gain", *(field.name for field in fields(Rates)))
+
+
+def _read_cache(path: Path) -> dict[str, dict[str, float]]:
+    try:
+        known = json.loads(path.read_text())
+        return {key: {name: float(value[name]) for name in _MEASURED} for key, value in known.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}  # absent or damaged: measured again
+
+
+def _write_cache(path: Path, known: dict[str, dict[str, float]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_whole(path, json.dumps(known, indent=1))
+    except OSError:
+        return  # a read-only home only costs measuring again

@@ -1,0 +1,91 @@
+"""How a plan reads: as a table in the terminal and in a notebook."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from mercer.planning.memory import in_words
+
+if TYPE_CHECKING:
+    from mercer.planning.plan import Plan
+
+
+def advice(plan: Plan) -> str:
+    """What limits the batch, and what would change it."""
+    spectrum, device = _short(plan.critical_batch_size), _short(plan.device_batch_size)
+    reasons = {
+        "capacity": f"the device is saturated at {device}; a larger batch would not run faster",
+        "memory": f"no more than {device} fit; the spectrum allows {spectrum} with more memory",
+        "spectrum": (
+            f"the device could use {device} but the spectrum only {spectrum}; a larger s would help"
+        ),
+        "data": "all points are in the subsample and could be in one batch",
+    }
+    return reasons.get(plan.bound, "the batch was given")
+
+
+def rows(plan: Plan) -> list[tuple[str, str, str]]:
+    """(name, value, meaning) for each line of the table."""
+    paper = plan.paper_rule
+    on_disk = "; memory-mapped, as memory is short" if plan.data_on_disk else ""
+    needs = f"memory to be used; this run needs {in_words(plan.peak_memory)}"
+    own, fresh = plan.paper_rule_own_critical, paper.critical_batch_size
+    plain = f"{plan.critical_batch_size_plain:.1f}"
+    ridge = "0 interpolates" if plan.ridge == 0 else "noise level per point"
+    found = [
+        ("data", f"{plan.n:,} × {plan.d:,}", f"points × features; outputs: {plan.n_outputs:,}"),
+        ("features", "", plan.preparation + on_disk),
+        ("kernel", plan.kernel, f"{plan.precision} on {plan.device} ({plan.device_name})"),
+        ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
+        ("S_G", in_words(plan.memory), needs),
+        ("kept", in_words(plan.kept_memory), f"kernel values kept; inner products {plan.products}"),
+        ("m_C", _short(plan.capacity_batch_size), "batch that keeps the device busy"),
+        ("m_S", _short(plan.memory_batch_size), "batch whose kernel block would fit in memory"),
+        ("m_G", _short(plan.device_batch_size), "batch the device can use"),
+        ("m*(k)", plain, "largest useful batch without levelling"),
+        ("s", f"{plan.subsample_size:,}", "subsample for the spectrum"),
+        (
+            "q (paper's rule)",
+            f"{paper.q:,}",
+            f"m* {own:,.0f} on the subsample itself, {fresh:,.0f} on fresh points",
+        ),
+        ("q", f"{plan.preconditioner_rank:,}", "eigenvalues levelled"),
+        ("beta(K_G)", f"{plan.beta:.3g}", f"mean of k_G(x, x); largest seen {plan.beta_max:.3g}"),
+        ("m*(k_G)", _short(plan.critical_batch_size), "largest useful batch after levelling"),
+        ("m", f"{plan.batch_size:,}", f"batch, limited by {plan.bound}: {advice(plan)}"),
+        ("eta", f"{plan.step_size:.4g}", "step size"),
+        ("ridge", f"{plan.ridge:.3g}", ridge),
+        ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
+    ]
+    if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
+        value = f"{_seconds(plan.first_epoch_seconds)}, {_seconds(plan.later_epoch_seconds)}"
+        found.append(("time", value, "predicted for the first epoch and for each later one"))
+    return found + [("note", "", note) for note in plan.notes]
+
+
+def table(plan: Plan) -> str:
+    """The plan as aligned text."""
+    lines = rows(plan)
+    names = max(len(name) for name, _, _ in lines)
+    values = max(len(value) for _, value, _ in lines)
+    return "\n".join(f"{a:<{names}}  {b:>{values}}  {c}".rstrip() for a, b, c in lines)
+
+
+def html_table(plan: Plan) -> str:
+    """The plan as an HTML table."""
+    cells = "".join(
+        "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(c)}</td>" for c in row) + "</tr>"
+        for row in rows(plan)
+    )
+    return f"<table><caption>Mercer plan</caption>{cells}</table>"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 100 else f"{value / 60:.0f} min"
+
+
+def _short(value: float) -> str:
+    if value == float("inf"):
+        return "no limit"
+    return f"{value:.2g}" if value >= 1e7 else f"{value:,.0f}"

@@ -1,0 +1,85 @@
+"""From points and targets to a run: its schedule, its operators, and how much of K they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mercer.data.points import Points
+from mercer.kernels.base import Kernel
+from mercer.method.preconditioner import Preconditioner
+from mercer.method.schedule import make_schedule
+from mercer.method.step import Step
+from mercer.operators.base import SquareOperator
+from mercer.operators.kept import KeptRectangle, KeptSquare
+from mercer.operators.tiled import TiledOperator, panel_rows
+from mercer.training.loop import Training
+from mercer.training.stopping import Limits
+from mercer.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class HeldOutPart:
+    """Prepared points that are not trained on, their centred targets, and how predictions are scored."""
+
+    points: Points
+    y: Tensor  # (n_val, l)
+    score: Callable[[Tensor], float] = lambda predictions: float("nan")
+
+
+def assemble(
+    kernel: Kernel,
+    points: Points,
+    y: Tensor,
+    step: Step,
+    preconditioner: Preconditioner,
+    limits: Limits,
+    *,
+    kept_memory: float = 0.0,
+    rows_at_once: int | None = None,
+    held_out: HeldOutPart | None = None,
+    sample_weight: Tensor | None = None,
+    start_from: Tensor | None = None,
+    triangular: bool = True,
+    shuffled: bool = True,
+    operator: SquareOperator | None = None,
+) -> Training:
+    """A run on points in training order, not yet begun; every row is a centre.
+
+    `kept_memory` are bytes for kernel values to be kept; `rows_at_once` are evaluated together, at least
+    a batch, None for what suits the device; `operator` computes products with K over the points, by
+    default by tiles.
+    """
+    n, n_outputs = y.shape
+    s = len(preconditioner.V)
+    at_once = rows_at_once or panel_rows(points.x.device)
+    schedule = make_schedule(n, s, step.m, at_once, triangular=triangular, shuffled=shuffled)
+    validation = None
+    if held_out is not None:
+        rectangle = KeptRectangle(TiledOperator(kernel, held_out.points, points, n_outputs), kept_memory)
+        kept_memory -= rectangle.kept_bytes
+        validation = Validation(rectangle, held_out.y, held_out.score)
+    if operator is None:
+        tiled = TiledOperator(
+            kernel,
+            points,
+            points,
+            n_outputs,
+            rows_at_once=schedule.longest,
+            cuts=schedule.cuts,
+            basis=preconditioner.V,
+        )
+        operator = KeptSquare(tiled, kept_memory) if kept_memory else tiled
+    return Training(
+        operator,
+        preconditioner,
+        schedule,
+        step,
+        y,
+        limits,
+        validation,
+        sample_weight=sample_weight,
+        start_from=start_from,
+    )

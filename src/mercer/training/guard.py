@@ -1,0 +1,72 @@
+"""The divergence guard: recognises a run that diverges, halves its step and starts again."""
+
+from __future__ import annotations
+
+import torch
+
+from mercer.method.step import Step
+from mercer.training.state import State
+from mercer.training.stopping import EarlyStopping
+
+# A batch's loss this many times that of predicting nothing is divergence: unseen points can be
+# predicted worse than by nothing, but not by this much.
+DIVERGED_BATCH = 100.0
+# An epoch's loss this many times the best so far is divergence, since every point was fitted before;
+# unless it is below this share of the loss of predicting nothing, where it may be rounding error.
+DIVERGED_EPOCH = 2.0
+ROUNDING_SHARE = 1e-3
+MOST_HALVINGS = 12
+
+
+class DivergenceError(ArithmeticError):
+    """Training diverged at every step size tried."""
+
+
+class Guard:
+    """Judges losses by that of predicting nothing."""
+
+    def __init__(self, nothing: float, precision: str) -> None:
+        self.nothing = nothing
+        self.precision = precision
+
+    def batch_diverged(self, loss: float) -> bool:
+        return not loss <= DIVERGED_BATCH * self.nothing
+
+    def epoch_diverged(self, state: State) -> bool:
+        """At the end of an epoch.  Its last steps have no later loss to show what they did."""
+        if not bool(torch.isfinite(state.weights).all()):
+            return True
+        most = max(DIVERGED_EPOCH * state.progress.best_train_loss, ROUNDING_SHARE * self.nothing)
+        return state.progress.loss > most
+
+    def at_rounding_error(self, loss: float) -> bool:
+        """Whether rounding error may be what keeps a loss from falling."""
+        return loss <= ROUNDING_SHARE * self.nothing
+
+    def restart(self, state: State) -> None:
+        """Halve the step and go back to weights that are known to be good."""
+        progress = state.progress
+        if progress.halvings + sum(epoch.halvings for epoch in progress.epochs) >= MOST_HALVINGS:
+            raise DivergenceError(_causes(progress.step, self.precision))
+        progress.step = progress.step.halved()
+        state.weights.copy_(state.good)
+        state.started.copy_(state.good)
+        if progress.epochs:
+            progress.halvings += progress.epochs.pop().halvings
+            progress.epoch -= 1
+        progress.halvings += 1
+        seconds = progress.seconds
+        state.begin_epoch()
+        progress.seconds = seconds  # the epoch took them all the same
+        if progress.epoch == 1:  # weights seen on the way were those of the run that diverged
+            state.best = state.best_predictions = None
+            progress.stopping = EarlyStopping(progress.stopping.patience, progress.stopping.tolerance)
+
+
+def _causes(step: Step, precision: str) -> str:
+    return (
+        f"Training diverged at every step size tried, the last being {step.gamma:.3g} per point. It may "
+        f"be because (a) the kernel is not positive definite, (b) `step_size` was set too large, (c) "
+        f"{precision} is too coarse for features of this range: rescale them or use "
+        'precision="float64".'
+    )

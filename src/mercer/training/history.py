@@ -1,0 +1,52 @@
+"""The epochs of a run, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training points.  Losses are mean squared errors per output."""
+
+    number: int
+    train_loss: float  # of each batch just before its step
+    validation_loss: float | None
+    validation_score: float | None
+    seconds: float
+    step_size: float  # eta
+    halvings: int  # how often the guard halved the step in this epoch
+
+
+@dataclass(frozen=True)
+class History:
+    """The epochs of a run, as data.
+
+    >>> History((Epoch(1, 0.5, None, None, 0.1, 64.0, 0),)).column("train_loss")
+    [0.5]
+    """
+
+    epochs: tuple[Epoch, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, index: int) -> Epoch:
+        return self.epochs[index]
+
+    def column(self, name: str) -> list[float | None]:
+        """One field over all epochs."""
+        return [getattr(epoch, name) for epoch in self.epochs]
+
+    def to_dicts(self) -> list[dict[str, float | None]]:
+        """A list of plain dictionaries, which `pandas.DataFrame` accepts."""
+        return [asdict(epoch) for epoch in self.epochs]
+
+
+def in_epochs(count: int) -> str:
+    """A number of epochs in words.
+
+    >>> in_epochs(1), in_epochs(2)
+    ('1 epoch', '2 epochs')
+    """
+    return f"{count} epoch" if count == 1 else f"{count} epochs"

@@ -1,0 +1,108 @@
+"""What a run needs, beside its problem, in order to go on.
+
+The loop, the guard and the checkpoints all work on this one record.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch import Tensor
+
+from mercer.files.records import from_data, to_data
+from mercer.method.step import Step
+from mercer.operators.summation import by_output
+from mercer.training.history import Epoch, History
+from mercer.training.stopping import EarlyStopping, Limits
+
+STATE_VERSION = 1
+# Epochs without a fall of a hundredth that show, at a low loss, that rounding error keeps it up.
+STALLED_EPOCHS = 5
+STALLED_TOLERANCE = 0.01
+
+
+@dataclass
+class Progress:
+    """How far a run has come, in numbers."""
+
+    step: Step  # halved by the guard where training diverged
+    stopping: EarlyStopping  # on the held-out loss
+    stalling: EarlyStopping  # on the training loss
+    epochs: list[Epoch] = field(default_factory=list)
+    epoch: int = 1  # the current one
+    panel: int = 0  # the next of this epoch, in the order of visits
+    loss: float = 0.0  # of this epoch so far
+    seconds: float = 0.0  # that this epoch has taken so far
+    halvings: int = 0  # of the step, in this epoch
+    best_epoch: float = 0.0  # epochs after which the best weights were reached
+    best_train_loss: float = math.inf
+    version: int = STATE_VERSION
+
+
+@dataclass
+class State:
+    """Weights and progress of a run between two panels."""
+
+    progress: Progress
+    weights: Tensor  # (p, l)
+    safe: Tensor  # (n, 1)  w_i of step.py, set at a point's first visit
+    # A loss is measured before its step, so weights are known to be good only once an epoch has started
+    # from them and ended well.
+    good: Tensor  # (p, l)  where the last good epoch began
+    started: Tensor  # (p, l)  where this one did
+    best: Tensor | None = None  # (p, l)  of the lowest held-out loss
+    best_predictions: Tensor | None = None  # (n_val, l)
+    settled: Tensor | None = None  # (n_val, l)  see validation.py
+
+    @classmethod
+    def begin(cls, step: Step, limits: Limits, weights: Tensor, n: int) -> State:
+        progress = Progress(
+            step,
+            EarlyStopping(limits.n_iter_no_change, limits.tol),
+            EarlyStopping(STALLED_EPOCHS, STALLED_TOLERANCE),
+        )
+        safe = weights.new_ones(n, 1)
+        return cls(progress, weights, safe, weights.clone(), weights.clone())
+
+    @property
+    def history(self) -> History:
+        return History(tuple(self.progress.epochs))
+
+    def keep_best(self, predictions: Tensor, epoch: float) -> None:
+        """The weights as they are have the lowest held-out loss so far."""
+        self.best, self.best_predictions = self.weights.clone(), predictions
+        self.progress.best_epoch = epoch
+
+    def begin_epoch(self) -> None:
+        self.progress.panel, self.progress.loss, self.progress.seconds = 0, 0.0, 0.0
+        if self.settled is not None:
+            self.settled.zero_()
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain data that `from_parts` takes."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "progress"}
+        return {k: v for k, v in tensors.items() if v is not None}, to_data(self.progress)
+
+    @classmethod
+    def from_parts(cls, tensors: dict[str, Tensor], data: dict[str, Any], like: Tensor) -> State:
+        """The state that `parts` gave, on the device and in the precision of `like`."""
+        progress = from_data(Progress, data, "The checkpoint")
+        if progress.version > STATE_VERSION:
+            raise ValueError(
+                f"The checkpoint has a state of version {progress.version}, and this Mercer reads "
+                f"versions up to {STATE_VERSION}: install a newer one."
+            )
+        names = {f.name for f in fields(cls)} - {"progress"}
+        missing = {"weights", "safe", "good", "started"} - set(tensors)
+        if missing:
+            raise ValueError(f"The checkpoint lacks {', '.join(sorted(missing))}: it is damaged.")
+        # Laid out in memory as in training, so that sums round alike.
+        weights = {"weights", "good", "started", "best"}
+        found = {
+            name: by_output(tensor.to(like)) if name in weights else tensor.to(like, copy=True)
+            for name, tensor in tensors.items()
+            if name in names
+        }
+        return cls(progress, **found)

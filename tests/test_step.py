@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+import torch
+
+import mercer
+from mercer.method.preconditioner import level
+from mercer.method.schedule import make_schedule
+from mercer.method.spectrum import nystrom_spectrum
+from mercer.method.step import PanelDescent, safe_weights
+from mercer.model.expansion import Expansion
+from mercer.operators.tiled import TiledOperator
+
+S, Q, N = 60, 15, 200
+
+
+@pytest.fixture
+def problem(rng):
+    kernel = mercer.Laplacian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(N, 4))))
+    levelled = level(nystrom_spectrum(kernel, points[:S], Q), Q)
+    K = kernel.block(points, points, same=True).numpy()
+    return kernel, points, levelled, K
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("rows_at_once", [30, 60, 1000])
+def test_every_step_equals_the_dense_preconditioned_gradient(problem, rng, rows_at_once, ridge):
+    kernel, points, levelled, K = problem
+    y = rng.normal(size=(N, 2))
+    alpha = torch.from_numpy(rng.normal(size=(N, 2)))
+    gamma = 0.7
+    K_q = oracles.levelled(K, S, Q)
+    beta = float(np.median(np.diag(K_q))) + ridge
+    w = np.minimum(1, beta / (np.diag(K_q) + ridge))[:, None]
+    schedule = make_schedule(N, S, 15, rows_at_once)
+    operator = TiledOperator(
+        kernel, points, points, 2, rows_at_once=schedule.longest, cuts=schedule.cuts, basis=levelled.V
+    )
+    model = Expansion(alpha)
+    dense = alpha.numpy().copy()
+    for panel in schedule.panels:
+        rows = operator.panel(panel.rows, model.weights, N)
+        k_diag = operator.diagonal(panel.rows)
+        weights = safe_weights(levelled, k_diag, rows.Z, beta, ridge)
+        np.testing.assert_allclose(weights.numpy(), w[panel.rows], atol=1e-9)
+        descent = PanelDescent(panel, rows, levelled, model, ridge)
+        before = model.weights.numpy().copy()
+        for batch in panel.batches:
+            # In function space: f <- f - gamma sum_i w_i g_i k_q(x_i, .), at every training point.
+            g = (K @ dense + ridge * dense - y)[batch]
+            ours = descent.residual(batch, torch.from_numpy(y)[batch])
+            np.testing.assert_allclose(ours.numpy(), g, atol=1e-8)
+            local = slice(batch.start - panel.start, batch.stop - panel.start)
+            descent.step(batch, ours * weights[local], gamma)
+            expected = K @ dense - gamma * K_q[:, batch] @ (w[batch] * g)
+            dense = oracles.solution(K, expected)
+        descent.finish()
+        np.testing.assert_allclose(K @ model.weights.numpy(), K @ dense, atol=1e-8)
+        changed = np.flatnonzero((model.weights.numpy() != before).any(1))
+        assert set(changed) <= set(range(S)) | set(range(panel.start, panel.stop))
+        dense = model.weights.numpy().copy()
+
+
+def test_weights_are_one_for_ordinary_points_and_bounded_for_rare_ones(problem):
+    kernel, points, levelled, K = problem
+    Z = torch.from_numpy(K[:, :S].copy()) @ levelled.V
+    beta = 0.3
+    w = safe_weights(levelled, kernel.diagonal(points), Z, beta, 0.0)[:, 0].numpy()
+    k_q = np.diag(oracles.levelled(K, S, Q))
+    assert (w[k_q <= beta] == 1).all()
+    np.testing.assert_allclose(w[k_q > beta] * k_q[k_q > beta], beta)
