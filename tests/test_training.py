@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import oracles
 import pytest
@@ -20,6 +22,7 @@ from mercer.engine import (
     train_sgd,
 )
 from mercer.method.spectrum import nystrom_spectrum
+from mercer.operators.tiled import TiledOperator
 from mercer.training.stopping import EarlyStopping
 
 KERNELS = [
@@ -90,7 +93,13 @@ def with_outliers(rng, n=3000):
 def test_planted_outliers_train_without_help_from_the_guard(kernel, rng):
     X, y = with_outliers(rng)
     model = KernelRegressor(
-        kernel, bandwidth=2.0, early_stopping=False, interpolation_tol=1e-5, max_iter=200, random_state=0
+        kernel,
+        bandwidth=2.0,
+        ridge=0.0,
+        early_stopping=False,
+        interpolation_tol=1e-5,
+        max_iter=200,
+        random_state=0,
     ).fit(X, y)
     assert model.converged_
     assert sum(e.halvings for e in model.history_.epochs) == 0
@@ -140,21 +149,23 @@ def test_fast_paths_equal_the_plain_computation(rng, desk, budget, panel_rows, w
 def test_shuffled_epochs_equal_dense_steps_in_the_order_of_their_visits(rng, desk, budget):
     kernel = mercer.Gaussian(2.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(500, 4))))
-    y = torch.from_numpy(rng.normal(size=(500, 2)))
+    y = points.x[:, :2].sin()
     plan, levelled = choose(kernel, points, 2, desk, requests=Requests(120, 30, 50))
     limits = Limits(3, 0.0, 9, 0.0)
     run = assemble(kernel, points, y, plan.step, levelled, limits, kept_memory=budget, rows_at_once=150)
     found = run.run().alpha
     K = kernel.block(points, points, same=True)
     Phi, gamma = K[:, :120], plan.step.gamma
+    K_q = K - Phi @ levelled.V @ (levelled.D[:, None] * (levelled.V.T @ Phi.T))
     alpha = torch.zeros_like(y)
     for epoch in (1, 2, 3):
         for batch in (batch for visit in run.schedule.visits(epoch) for batch in visit.batches):
-            g = run.state.safe[batch] * (K[batch] @ alpha - y[batch])
-            alpha[batch] -= gamma * g
-            alpha[:120] += (
-                gamma * levelled.V @ (levelled.D[:, None] * (levelled.V.T @ (Phi[batch].T @ g)))
-            )
+            g = K[batch] @ alpha - y[batch]
+            p = run.state.safe[batch] * g
+            rate = ((g * p).sum(0) / (p * (K_q[batch, batch] @ p)).sum(0)).clamp(max=gamma)
+            alpha[batch] -= rate * p
+            c = levelled.D[:, None] * (levelled.V.T @ (Phi[batch].T @ p))
+            alpha[:120] += rate * (levelled.V @ c)
     torch.testing.assert_close(found, alpha, rtol=0, atol=1e-10)
 
 
@@ -236,41 +247,77 @@ def test_original_converges_to_the_same_function_with_a_small_subsample(rng, des
     np.testing.assert_allclose(outcome.alpha.numpy(), expected, atol=1e-4)
 
 
-def test_guard_halves_a_step_that_diverges_and_records_it(rng):
-    X = rng.normal(size=(300, 4))
-    y = np.sin(X[:, 0])
-    probe = KernelRegressor("laplacian", bandwidth=2.0, early_stopping=False, random_state=0)
-    eta = 5 * probe.plan(X, y).step_size
-    model = KernelRegressor(
-        "laplacian", bandwidth=2.0, step_size=eta, early_stopping=False, random_state=0
-    ).fit(X, y)
-    assert sum(e.halvings for e in model.history_.epochs) >= 1
-    assert model.history_[-1].step_size < eta
-    assert model.converged_
-    np.testing.assert_allclose(model.predict(X), y, atol=0.1)
+class WithoutOwnBlock(TiledOperator):
+    """A faulty operator: it hides K[panel, panel], which bounds the step."""
+
+    def panel(self, rows, weights, stop):
+        products = super().panel(rows, weights, stop)
+        return replace(products, own=torch.zeros_like(products.own))
 
 
-def test_a_step_beyond_repair_ends_in_one_clear_error(rng):
-    X = rng.normal(size=(60, 3))
-    message = r"diverged at every step size tried.*`step_size` was set too large"
+def train_at(factor, rng, desk, max_iter=100):
+    """Training with a step that nothing bounds, so many times the planned one."""
+    kernel = mercer.Laplacian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(300, 4))))
+    y = points.x[:, :1].sin()
+    plan, levelled = choose(kernel, points, 1, desk)
+    step = replace(plan.step, eta=factor * plan.step.eta)
+    operator = WithoutOwnBlock(kernel, points, points, 1, rows_at_once=300, cuts=[0], basis=levelled.V)
+    limits = Limits(max_iter=max_iter, interpolation_tol=1e-4, n_iter_no_change=3, tol=0.0)
+    options = {"operator": operator, "rows_at_once": 1}  # one batch a panel
+    outcome = train(kernel, points, y, step, levelled, limits, **options)
+    return step, outcome, kernel.block(points, points) @ outcome.alpha - y
+
+
+def test_guard_halves_a_step_that_diverges_and_records_it(rng, desk):
+    step, outcome, error = train_at(5.0, rng, desk)
+    assert sum(e.halvings for e in outcome.history.epochs) >= 1
+    assert outcome.history[-1].step_size < step.eta
+    assert outcome.converged
+    assert float(error.abs().max()) < 0.1
+
+
+def test_a_step_beyond_repair_ends_in_one_clear_error(rng, desk):
+    message = r"diverged at every step size tried.*the kernel is not positive definite"
     with pytest.raises(DivergenceError, match=message):
-        KernelRegressor(step_size=1e12, random_state=0).fit(X, rng.normal(size=60))
+        train_at(1e12, rng, desk)
 
 
-def test_weights_that_overflow_in_the_last_epoch_are_not_returned(rng):
-    # One epoch of one batch: no later loss shows what its step did.
-    X = rng.normal(size=(60, 3))
-    model = KernelRegressor(step_size=1e38, batch_size=60, max_iter=1, random_state=0)
-    model.fit(X, 1e3 * rng.normal(size=60))
-    assert np.isfinite(model.dual_coef_).all()
-    assert model.history_[0].halvings > 0
+def test_weights_that_overflow_in_the_last_epoch_are_not_returned(rng, desk):
+    # One epoch of few batches: no later loss shows what the last step did.
+    with pytest.raises(DivergenceError, match="diverged at every step size tried"):
+        train_at(1e307, rng, desk, max_iter=1)
 
 
-def test_a_kernel_that_is_not_positive_definite_ends_in_one_clear_error(rng):
+@pytest.mark.parametrize("step_size", [1e3, 1e12])
+def test_a_step_size_far_too_large_is_bounded_and_still_converges(rng, step_size):
+    X = rng.normal(size=(300, 3))
+    model = KernelRegressor("laplacian", ridge=0.0, step_size=step_size, random_state=0)
+    model.fit(X, np.sin(X[:, 0]))
+    assert model.converged_
+    assert sum(e.halvings for e in model.history_.epochs) == 0
+    np.testing.assert_allclose(model.predict(X), np.sin(X[:, 0]), atol=0.1)
+
+
+def test_fitting_noise_batch_by_batch_does_not_leave_the_points_worse_than_the_mean(rng, desk):
+    """The kernel cannot tell the points apart, so fitting one batch spoils the others."""
+    kernel = mercer.Gaussian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(500, 2))))
+    y = torch.from_numpy(rng.normal(size=(500, 1)))
+    plan, levelled = choose(kernel, points, 1, desk, requests=Requests(120, 20, 64))
+    limits = Limits(max_iter=15, interpolation_tol=0.0, n_iter_no_change=99, tol=0.0)
+    outcome = train(kernel, points, y, plan.step, levelled, limits)
+    assert outcome.history[1].train_loss > 1.05 * float(y.square().mean())  # at the full step
+    error = kernel.block(points, points) @ outcome.alpha - y
+    assert float(error.square().mean()) < float((y - y.mean()).square().mean())
+
+
+def test_a_kernel_that_is_not_positive_definite_is_said_to_be_none(rng):
     X = rng.normal(size=(60, 3))
     indefinite = mercer.Custom(lambda a, b: torch.cdist(a, b) + 0.1)
-    with pytest.raises(DivergenceError, match="the kernel is not positive definite"):
-        KernelRegressor(indefinite, max_iter=1000, random_state=0).fit(X, rng.normal(size=60))
+    with pytest.warns(UserWarning, match="The kernel function is not positive semi-definite"):
+        model = KernelRegressor(indefinite, random_state=0).fit(X, rng.normal(size=60))
+    assert np.isfinite(model.predict(X)).all()
 
 
 def test_not_converged_at_max_epochs_warns(rng):

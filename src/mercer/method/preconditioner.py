@@ -33,6 +33,9 @@ class Preconditioner(Protocol):
     def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
         """k_q(x, x), (m,), from k(x, x) and Z = Phi V, (m, q)."""
 
+    def removed(self, Zp: Tensor) -> Tensor:
+        """p^T (K - K_q) p for each output, (l,), from Z^T p, (q, l)."""
+
     def correct(self, model: Expansion, c: Tensor) -> None:
         """Add the correction with coefficients c, (q, l), to the model's weights."""
 
@@ -46,6 +49,9 @@ class LevelledKernel:
 
     def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
         return (k_diag - Z.square() @ self.D).clamp_(min=0)  # (m,)
+
+    def removed(self, Zp: Tensor) -> Tensor:
+        return self.D @ Zp.square()  # (l,)
 
     def correct(self, model: Expansion, c: Tensor) -> None:
         model.fixed_block(len(self.V)).addmm_(self.V, c)  # (s, l)

@@ -12,6 +12,15 @@ r is the ridge, 0 in the paper.  W is the identity in the paper.  Here its diago
 because a single point with (2 eta / m) k_q(x_i, x_i) > 2 diverges on its own, and such points are rare
 enough for a sample to miss them.  A positive weight does not move the solution: W g = 0 only if g = 0.
 
+A batch can hold a direction of larger eigenvalue than its points have on average: rows that are alike,
+for example, two of which have an eigenvalue of 2 beta.  Along the direction p = W g that the step takes,
+the distance from the solution in the Hilbert space of k_q changes by
+
+    -gamma (2 g^T p - gamma p^T K_q[t, t] p),
+
+so the step gamma = 2 eta / m is bounded, for each output, by the one that brings the largest fall.  The
+distance then falls at every step, whatever the batch holds.
+
 The change of the fixed block is V c with c of only q rows, and other points see it through
 Phi V c = Z c.  So a panel's batches carry c along instead of the block itself, at q operations per point
 and output instead of s, and V c is added to the weights once, at the panel's end.
@@ -22,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from mercer.method.preconditioner import Preconditioner
@@ -70,6 +80,14 @@ def safe_weights(
     return (beta / k_q.clamp_(min=beta))[:, None]
 
 
+@dataclass(frozen=True)
+class Losses:
+    """Of a batch before its step, on the device: means over its points and outputs."""
+
+    error: Tensor  # ()  (f - y)², weighted where there are sample weights
+    residual: Tensor  # ()  g², which training brings to 0
+
+
 def descend(
     visit: Visit,
     products: PanelProducts,
@@ -79,18 +97,20 @@ def descend(
     y: Tensor,
     safe: Tensor,
     sample_weight: Tensor | None = None,
-) -> Iterator[tuple[slice, Tensor]]:
-    """Step through the batches of a panel; yields each batch with its loss before its step.
+) -> Iterator[tuple[slice, Losses]]:
+    """Step through the batches of a panel; yields each batch with its losses before its step.
 
     `y`, `safe` and `sample_weight` have a row for each training row.
     """
     descent = PanelDescent(visit.panel, products, preconditioner, model, step.ridge)
     for batch in visit.batches:
         weight = None if sample_weight is None else sample_weight[batch]
-        g = descent.residual(batch, y[batch], weight)  # (m, l)
-        loss = g.square().mean()
-        descent.step(batch, g.mul_(safe[batch]), step.gamma)
-        yield batch, loss
+        error = descent.error(batch, y[batch])  # (m, l)
+        squares = error.square()
+        g = descent.residual(batch, error, weight)  # (m, l)
+        losses = Losses((squares if weight is None else squares.mul_(weight)).mean(), g.square().mean())
+        descent.step(batch, g, safe[batch], step.gamma, weight)
+        yield batch, losses
     descent.finish()
 
 
@@ -118,19 +138,21 @@ class PanelDescent:
         self.c = f.new_zeros(Z.shape[1], f.shape[1])  # (q, l)  of the fixed block, in the basis V
         self.changed = False
 
-    def residual(self, batch: slice, y_t: Tensor, weight: Tensor | None = None) -> Tensor:
-        """g = f + r alpha_t - y_t, (m, l), including the changes of earlier batches.
-
-        With sample weights, (m, 1), g = w (f - y_t) + r alpha_t.
-        """
+    def error(self, batch: slice, y_t: Tensor) -> Tensor:
+        """f - y_t, (m, l), including the changes of earlier batches; overwrites the panel's f."""
         t = self._local(batch)
         f = self.products.f[t]  # (m, l)
         if self.changed:
             f.addmm_(self.products.own[t], self.change)
             f.addmm_(self.products.Z[t], self.c)
-        g = f.sub_(y_t)
-        if weight is not None:
-            g.mul_(weight)
+        return f.sub_(y_t)
+
+    def residual(self, batch: slice, error: Tensor, weight: Tensor | None = None) -> Tensor:
+        """g = f + r alpha_t - y_t, (m, l); with sample weights, (m, 1), g = w (f - y_t) + r alpha_t.
+
+        Overwrites the error.
+        """
+        g = error if weight is None else error.mul_(weight)
         if self.ridge:
             g.add_(self.model.of_rows(batch), alpha=self.ridge)
             V_t = self.preconditioner.V[batch]  # (m, q); of no rows outside the fixed block
@@ -138,13 +160,33 @@ class PanelDescent:
                 g.addmm_(V_t, self.c, alpha=self.ridge)
         return g
 
-    def step(self, batch: slice, g: Tensor, gamma: float) -> None:
-        """The step of size gamma = 2 eta / m along the weighted residual g, (m, l)."""
+    def step(
+        self, batch: slice, g: Tensor, safe: Tensor, gamma: float, weight: Tensor | None = None
+    ) -> None:
+        """The step along the residual g, (m, l), of size gamma = 2 eta / m where that is stable."""
         t = self._local(batch)
-        self.change[t].sub_(g, alpha=gamma)
+        p = g * safe  # (m, l)
+        Zp = (p.T.contiguous() @ self.products.Z[t]).T  # (q, l)
+        taken = self.preconditioner.D[:, None] * Zp  # (q, l)
+        rate = self._largest_fall(batch, g, p, Zp, weight).clamp_(max=gamma)  # (l,)
+        self.change[t].addcmul_(p, rate, value=-1)
         self.changed = True
-        taken = self.preconditioner.D[:, None] * (g.T.contiguous() @ self.products.Z[t]).T  # (q, l)
-        self.c.add_(taken, alpha=gamma)
+        self.c.addcmul_(taken, rate)
+
+    def _largest_fall(
+        self, batch: slice, g: Tensor, p: Tensor, Zp: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        """The size of a step along p that brings each output nearest to the solution, (l,)."""
+        t = self._local(batch)
+        g_p, p_p = g * p, p.square()  # (m, l)
+        if weight is not None:  # the solution minimises a loss whose gradient is g / w
+            g_p, p_p = g_p.div_(weight), p_p.div_(weight)
+        own = self.products.own[t, t]  # (m, m)
+        curvature = (p * (own @ p)).sum(0) - self.preconditioner.removed(Zp)  # (l,)
+        if self.ridge:
+            curvature += self.ridge * p_p.sum(0)
+        # Where rounding error hides the curvature, or there is nothing to step along, no bound.
+        return torch.where(curvature > 0, g_p.sum(0) / curvature, torch.inf)
 
     def finish(self) -> None:
         """Write the changes to the model."""

@@ -74,7 +74,7 @@ def with_predicted_seconds(
 
     def step() -> float:
         steps = descend(visit, known, levelled, model, still, y, safe)
-        return sum(float(loss) for _, loss in steps)
+        return sum(float(losses.error) for _, losses in steps)
 
     with small_operations(points.x.device):
         known = levelling.panel(visit.panel.rows, model.weights, 0)

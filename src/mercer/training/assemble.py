@@ -45,12 +45,13 @@ def assemble(
     triangular: bool = True,
     shuffled: bool = True,
     operator: SquareOperator | None = None,
+    loss_unit: float = 1.0,
 ) -> Training:
     """A run on points in training order, not yet begun; every row is a centre.
 
     `kept_memory` are bytes for kernel values to be kept; `rows_at_once` are evaluated together, at least
     a batch, None for what suits the device; `operator` computes products with K over the points, by
-    default by tiles.
+    default by tiles.  `loss_unit` is that of the losses reported.
     """
     n, n_outputs = y.shape
     s = len(preconditioner.V)
@@ -82,4 +83,5 @@ def assemble(
         validation,
         sample_weight=sample_weight,
         start_from=start_from,
+        loss_unit=loss_unit,
     )

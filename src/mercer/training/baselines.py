@@ -84,6 +84,9 @@ class OriginalPreconditioner:
     def diagonal(self, k_diag: Tensor, Z: Tensor) -> Tensor:
         return self.levelled.diagonal(k_diag, Z)
 
+    def removed(self, Zp: Tensor) -> Tensor:
+        return self.levelled.removed(Zp)
+
     def correct(self, model: Expansion, c: Tensor) -> None:
         model.weights.addmm_(self.Z, c)  # (n, l)
 

@@ -8,11 +8,14 @@ from mercer.method.step import Step
 from mercer.training.state import State
 from mercer.training.stopping import EarlyStopping
 
-# A batch's loss this many times that of predicting nothing is divergence: unseen points can be
+# Steps bring the weights nearer to the solution (method/step.py), so what is left to guard against is
+# rounding error, a kernel that is not positive definite, and a step size set by hand.
+#
+# A batch's residual this many times that of predicting nothing is divergence: unseen points can be
 # predicted worse than by nothing, but not by this much.
 DIVERGED_BATCH = 100.0
-# An epoch's loss this many times the best so far is divergence, since every point was fitted before;
-# unless it is below this share of the loss of predicting nothing, where it may be rounding error.
+# An epoch's residual this many times the best so far is divergence, since every point was fitted before;
+# unless it is below this share of that of predicting nothing, where it may be rounding error.
 DIVERGED_EPOCH = 2.0
 ROUNDING_SHARE = 1e-3
 MOST_HALVINGS = 12
@@ -23,25 +26,34 @@ class DivergenceError(ArithmeticError):
 
 
 class Guard:
-    """Judges losses by that of predicting nothing."""
+    """Judges mean squared residuals by that of predicting nothing."""
 
     def __init__(self, nothing: float, precision: str) -> None:
         self.nothing = nothing
         self.precision = precision
 
-    def batch_diverged(self, loss: float) -> bool:
-        return not loss <= DIVERGED_BATCH * self.nothing
+    def batch_diverged(self, residual: float) -> bool:
+        return not residual <= DIVERGED_BATCH * self.nothing
 
     def epoch_diverged(self, state: State) -> bool:
-        """At the end of an epoch.  Its last steps have no later loss to show what they did."""
+        """At the end of an epoch.  Its last steps have no later residual to show what they did."""
         if not bool(torch.isfinite(state.weights).all()):
             return True
-        most = max(DIVERGED_EPOCH * state.progress.best_train_loss, ROUNDING_SHARE * self.nothing)
-        return state.progress.loss > most
+        most = max(DIVERGED_EPOCH * state.progress.best_residual, ROUNDING_SHARE * self.nothing)
+        return state.progress.residual > most
 
-    def at_rounding_error(self, loss: float) -> bool:
-        """Whether rounding error may be what keeps a loss from falling."""
-        return loss <= ROUNDING_SHARE * self.nothing
+    def is_noisy(self, state: State) -> bool:
+        """Whether an epoch that saw every point before left them worse predicted than by nothing.
+
+        Each step fits its batch.  Where the kernel cannot tell the noise of one batch from that of
+        another, fitting one spoils the others, and the residual stays at a level that falls with the
+        step size.
+        """
+        return state.progress.epoch > 1 and state.progress.residual > self.nothing
+
+    def is_small(self, residual: float) -> bool:
+        """Whether a residual is so small that a stall is worth stopping for."""
+        return residual <= ROUNDING_SHARE * self.nothing
 
     def restart(self, state: State) -> None:
         """Halve the step and go back to weights that are known to be good."""
@@ -59,7 +71,7 @@ class Guard:
         state.begin_epoch()
         progress.seconds = seconds  # the epoch took them all the same
         if progress.epoch == 1:  # weights seen on the way were those of the run that diverged
-            state.best = state.best_predictions = None
+            state.best = state.best_predictions = None  # the held-out part begins again
             progress.stopping = EarlyStopping(progress.stopping.patience, progress.stopping.tolerance)
 
 

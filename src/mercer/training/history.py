@@ -10,7 +10,7 @@ class Epoch:
     """One pass over the training points.  Losses are mean squared errors per output."""
 
     number: int
-    train_loss: float  # of each batch just before its step
+    train_loss: float  # of f - y at each batch just before its step
     validation_loss: float | None
     validation_score: float | None
     seconds: float

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.schedule import Schedule, Visit
-from mercer.method.step import Step, descend, safe_weights
+from mercer.method.step import Losses, Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts, SquareOperator
 from mercer.operators.workers import small_operations
@@ -25,8 +25,15 @@ from mercer.stopwatch import Stopwatch
 from mercer.training.guard import Guard
 from mercer.training.history import Epoch, History, in_epochs
 from mercer.training.state import State
-from mercer.training.stopping import Limits
+from mercer.training.stopping import INTERPOLATED, NOTHING_LEARNED, SOLVED, STALLED, Limits
 from mercer.training.validation import HeldOut, Validation
+
+# An epoch's error below this share of that of predicting nothing is so far below that the weights at its
+# end are surely better than none.
+SURELY_LEARNED = 0.9
+# Rounding error of a sum in units of eps times the sum of absolute values, and the rows that show it.
+ROUNDING_UNITS = 4.0
+ROUNDING_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class Watcher:
 class Training:
     """A run: solve (K + r I) alpha = y for centred targets y, (n, l), from alpha = 0 or `start_from`.
 
-    `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.
+    `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.  Losses are reported in units of
+    `loss_unit`: that of squared targets, where y are the user's targets divided by something.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class Training:
         *,
         sample_weight: Tensor | None = None,
         start_from: Tensor | None = None,
+        loss_unit: float = 1.0,
     ) -> None:
         self.operator = operator
         self.preconditioner = preconditioner
@@ -80,15 +89,20 @@ class Training:
         self.y = y
         self.limits = limits
         self.sample_weight = sample_weight
+        self.loss_unit = loss_unit
         self.model = Expansion(torch.zeros_like(y) if start_from is None else start_from)
         self.n_weighted = self.model.n_weighted  # from the start
         self.state = State.begin(step, limits, self.model.weights, len(y))
-        precision = str(y.dtype).removeprefix("torch.")
-        self.guard = Guard(float(y.square().mean()), precision)
+        # Losses of predicting nothing: mean squared error and residual.
+        self._mean_weight = 1.0 if sample_weight is None else float(sample_weight.mean())
+        squares = y.square() if sample_weight is None else y.square() * sample_weight
+        self.nothing = float(squares.mean()) / self._mean_weight
+        residual = y if sample_weight is None else y * sample_weight
+        self.guard = Guard(float(residual.square().mean()), str(y.dtype).removeprefix("torch."))
         self.held_out: HeldOut | None = None
         if validation is not None:
             self.held_out = HeldOut(validation, schedule, self.n_weighted)
-            self.held_out.begin(self.state)
+            self.held_out.begin(self.model, self.state)
 
     def resume(self, state: State) -> None:
         """Go on from the state of an interrupted run."""
@@ -117,49 +131,73 @@ class Training:
                 break
             if diverged or self.guard.epoch_diverged(self.state):
                 self.guard.restart(self.state)
+                if self.held_out is not None and self.state.best is None:
+                    self.held_out.begin(self.model, self.state)
                 continue
             verdict = self._end_epoch()
             ended = watcher.on_epoch(progress.epochs[-1], self)
             if verdict:
-                converged, reason = True, verdict
+                converged, reason = verdict != STALLED, verdict
                 break
             if ended is not None:
                 reason = ended
                 break
-        state, history = self.state, self.state.history
+        return self._outcome(converged, reason)
+
+    def _outcome(self, converged: bool, reason: str) -> Outcome:
+        """The best weights; zero weights, which predict the mean, where no others are better."""
+        state, history, progress = self.state, self.state.history, self.state.progress
         if state.best is None:
-            return Outcome(state.weights, history, converged, reason, None, float(len(history)))
+            weights, best_epoch, best_loss = state.weights, float(len(history)), None
+            worse = self._worse_than_nothing()
+            if worse:
+                weights, best_epoch = torch.zeros_like(weights), 0.0
+        else:
+            weights, best_epoch = state.best, progress.best_epoch
+            best_loss = self.loss_unit * progress.stopping.best_loss
+            worse = best_epoch == 0 and self.nothing > 0 and not bool(weights.any())
+        if worse and progress.epochs:
+            converged, reason = False, NOTHING_LEARNED
         return Outcome(
-            state.best,
-            history,
-            converged,
-            reason,
-            state.best_predictions,
-            progress.best_epoch,
-            progress.stopping.best_loss,
+            weights, history, converged, reason, state.best_predictions, best_epoch, best_loss
         )
+
+    def _worse_than_nothing(self) -> bool:
+        """Whether the weights predict the training points worse than zero weights do.
+
+        The last epoch's error tells where it is low; it was measured while the weights changed, so where
+        it is not low, the points are predicted once more.
+        """
+        epochs = self.state.progress.epochs
+        if not epochs or epochs[-1].train_loss <= SURELY_LEARNED * self.loss_unit * self.nothing:
+            return False
+        squares = (self.operator.times(self.state.weights) - self.y).square()  # (n, l)
+        if self.sample_weight is not None:
+            squares *= self.sample_weight
+        return not float(squares.mean()) / self._mean_weight <= self.nothing
 
     def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
         progress, n = self.state.progress, len(self.y)
         visits = self.schedule.visits(progress.epoch)
         done = sum(len(visit.batches) for visit in visits[: progress.panel])
-        loss_so_far = self.y.new_full((), progress.loss)  # stays on the device
+        so_far = self.y.new_tensor([progress.error, progress.residual])  # (2,)  stays on the device
         before, watch = progress.seconds, Stopwatch()
         for position in range(progress.panel, len(visits)):
             visit = visits[position]
             stop = self.schedule.columns_needed(visit.panel, progress.epoch, self.n_weighted)
             products = self.operator.panel(visit.panel.rows, self.model.weights, stop)
-            for batch, batch_loss in self._descend(visit, products):
-                loss_so_far += batch_loss * ((batch.stop - batch.start) / n)
-                loss = float(batch_loss)
-                if self.guard.batch_diverged(loss):
+            for batch, losses in self._descend(visit, products):
+                both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
+                so_far += both * ((batch.stop - batch.start) / n)
+                error, residual = both.tolist()
+                if self.guard.batch_diverged(residual):
                     progress.seconds = before + watch.seconds
                     return None, True
                 done += 1
-                watcher.on_batch(progress.epoch, done, self.schedule.n_batches, loss)
+                watcher.on_batch(progress.epoch, done, self.schedule.n_batches, self.loss_unit * error)
             progress.panel = position + 1
-            progress.loss = float(loss_so_far)
+            progress.error, progress.residual = so_far.tolist()
             if self.held_out is not None:
                 self.held_out.after_panel(visit, self.model, self.state)
             progress.seconds = before + watch.seconds
@@ -169,7 +207,7 @@ class Training:
         progress.seconds = before + watch.seconds
         return None, False
 
-    def _descend(self, visit: Visit, products: PanelProducts) -> Iterator[tuple[slice, Tensor]]:
+    def _descend(self, visit: Visit, products: PanelProducts) -> Iterator[tuple[slice, Losses]]:
         progress, rows = self.state.progress, visit.panel.rows
         step = progress.step
         if progress.epoch == 1:
@@ -190,7 +228,7 @@ class Training:
 
     def _end_epoch(self) -> str:
         """Record the epoch, keep its weights if they are the best; why training is done, if it is."""
-        state, progress, train_loss = self.state, self.state.progress, self.state.progress.loss
+        state, progress, residual = self.state, self.state.progress, self.state.progress.residual
         loss, score, reason, watch = None, None, "", Stopwatch()
         if self.held_out is not None:
             predictions = self.held_out.predictions(self.model, state)
@@ -199,22 +237,41 @@ class Training:
             verdict = progress.stopping.update(loss)
             reason = verdict.reason
             if verdict.best:
-                state.keep_best(predictions, float(progress.epoch))
-        seconds = progress.seconds + watch.seconds
+                state.keep_best(predictions, loss, float(progress.epoch))
+            loss *= self.loss_unit
         progress.epochs.append(
-            Epoch(progress.epoch, train_loss, loss, score, seconds, progress.step.eta, progress.halvings)
+            Epoch(
+                number=progress.epoch,
+                train_loss=self.loss_unit * progress.error,
+                validation_loss=loss,
+                validation_score=score,
+                seconds=progress.seconds + watch.seconds,
+                step_size=progress.step.eta,
+                halvings=progress.halvings,
+            )
         )
+        if self.guard.is_noisy(state):  # zero weights are better, and so is a smaller step
+            progress.step = progress.step.halved()
+            state.weights.zero_()
         progress.halvings = 0
-        progress.best_train_loss = min(progress.best_train_loss, train_loss)
+        progress.best_residual = min(progress.best_residual, residual)
         state.good.copy_(state.started)
         state.started.copy_(state.weights)
         progress.epoch += 1
         state.begin_epoch()
         if reason:
             return reason
-        if train_loss <= self.limits.interpolation_tol * self.guard.nothing:
-            return "the training points are interpolated to the tolerance"
-        stalled = progress.stalling.update(train_loss).stop
-        if stalled and self.guard.at_rounding_error(train_loss):
-            return f"the training loss has reached the limit of {self.guard.precision}"
+        if residual <= self.limits.interpolation_tol * self.guard.nothing:
+            return SOLVED if progress.step.ridge else INTERPOLATED
+        stalled = progress.stalling.update(residual).stop
+        if stalled and self.guard.is_small(residual):
+            if residual <= ROUNDING_UNITS**2 * self._rounding():
+                return f"the training loss has reached the limit of {self.guard.precision}"
+            return STALLED
         return ""
+
+    def _rounding(self) -> float:
+        """Mean square of the rounding error of f: each sum may be off by eps sum_j |alpha_j| k_j."""
+        rows = slice(0, min(ROUNDING_ROWS, len(self.y)))
+        sums = self.operator.times(self.state.weights.abs(), rows)  # (R, l)
+        return float((torch.finfo(sums.dtype).eps * sums).square().mean())

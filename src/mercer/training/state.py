@@ -18,7 +18,7 @@ from mercer.training.history import Epoch, History
 from mercer.training.stopping import EarlyStopping, Limits
 
 STATE_VERSION = 1
-# Epochs without a fall of a hundredth that show, at a low loss, that rounding error keeps it up.
+# Epochs without a fall of a hundredth after which training is said to have stalled.
 STALLED_EPOCHS = 5
 STALLED_TOLERANCE = 0.01
 
@@ -29,15 +29,16 @@ class Progress:
 
     step: Step  # halved by the guard where training diverged
     stopping: EarlyStopping  # on the held-out loss
-    stalling: EarlyStopping  # on the training loss
+    stalling: EarlyStopping  # on the residual
     epochs: list[Epoch] = field(default_factory=list)
     epoch: int = 1  # the current one
     panel: int = 0  # the next of this epoch, in the order of visits
-    loss: float = 0.0  # of this epoch so far
+    error: float = 0.0  # mean squared error of this epoch so far
+    residual: float = 0.0  # mean square of what training brings to 0, likewise
     seconds: float = 0.0  # that this epoch has taken so far
     halvings: int = 0  # of the step, in this epoch
     best_epoch: float = 0.0  # epochs after which the best weights were reached
-    best_train_loss: float = math.inf
+    best_residual: float = math.inf  # the lowest of an epoch
     version: int = STATE_VERSION
 
 
@@ -70,13 +71,17 @@ class State:
     def history(self) -> History:
         return History(tuple(self.progress.epochs))
 
-    def keep_best(self, predictions: Tensor, epoch: float) -> None:
-        """The weights as they are have the lowest held-out loss so far."""
-        self.best, self.best_predictions = self.weights.clone(), predictions
-        self.progress.best_epoch = epoch
+    def keep_best(
+        self, predictions: Tensor, loss: float, epoch: float, weights: Tensor | None = None
+    ) -> None:
+        """The weights as they are, or these, have the lowest held-out loss so far."""
+        self.best = (self.weights if weights is None else weights).clone()
+        self.best_predictions = predictions
+        self.progress.best_epoch, self.progress.stopping.best_loss = epoch, loss
 
     def begin_epoch(self) -> None:
-        self.progress.panel, self.progress.loss, self.progress.seconds = 0, 0.0, 0.0
+        progress = self.progress
+        progress.panel, progress.error, progress.residual, progress.seconds = 0, 0.0, 0.0, 0.0
         if self.settled is not None:
             self.settled.zero_()
 

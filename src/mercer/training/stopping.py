@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from mercer.training.history import in_epochs
 
+# Reasons to end training that others need to know.
+INTERPOLATED = "the training points are interpolated to the tolerance"
+SOLVED = "the equations with the ridge are solved to the tolerance"
+STALLED = "the training loss has almost stopped falling, above the tolerance"
+NOTHING_LEARNED = "no weights predict better than the mean of the targets"
+
 
 @dataclass(frozen=True)
 class Limits:

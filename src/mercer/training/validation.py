@@ -43,8 +43,17 @@ class HeldOut:
         # With weights from the start, or steps that change all weights, nothing settles.
         self.settles = schedule.triangular and not n_weighted
 
-    def begin(self, state: State) -> None:
+    def begin(self, model: Expansion, state: State) -> None:
+        """The first candidates: zero weights, which predict the mean, and those to start from."""
         state.settled = torch.zeros_like(self.validation.y)
+        nothing = torch.zeros_like(self.validation.y)  # (n_val, l)
+        zero = torch.zeros_like(model.weights)
+        state.keep_best(nothing, self.validation.loss(nothing), 0.0, zero)
+        if model.n_weighted:
+            predictions = self.validation.operator.times(model.weights)
+            loss = self.validation.loss(predictions)
+            if loss < state.progress.stopping.best_loss:
+                state.keep_best(predictions, loss, 0.0)
 
     def after_panel(self, visit: Visit, model: Expansion, state: State) -> None:
         """In the first epoch, keep the weights with the lowest held-out loss along the way."""
@@ -58,8 +67,7 @@ class HeldOut:
         predictions = self._first_epoch_predictions(model, state)
         loss = self.validation.loss(predictions)
         if loss < state.progress.stopping.best_loss:
-            state.progress.stopping.best_loss = loss
-            state.keep_best(predictions, (visit.index + 1) / len(self.schedule.panels))
+            state.keep_best(predictions, loss, (visit.index + 1) / len(self.schedule.panels))
 
     def predictions(self, model: Expansion, state: State) -> Tensor:
         """At the end of an epoch, (n_val, l)."""
