@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import RidgeClassifier
@@ -192,7 +191,7 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
         machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
         problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
         part = HeldOutPart(
-            machine.points(data.X[held]), torch.from_numpy(held_out_targets) - machine.offset
+            machine.points(data.X[held]), machine.units.encode(held_out_targets, problem.y)
         )
         limit = UntilTime(seconds)
         outcome = train(problem, LIMITS, part=part, watcher=limit)

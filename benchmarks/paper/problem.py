@@ -18,6 +18,7 @@ from torch import Tensor
 from mercer import engine
 from mercer.data.inputs import fit_inputs
 from mercer.data.points import Points
+from mercer.data.targets import TargetUnits
 from mercer.engine import HeldOutPart, LevelledKernel, Limits, Outcome, Plan, Requests, Resource, Watcher
 from mercer.kernels import Kernel, in_units
 from mercer.method.preconditioner import Preconditioner
@@ -93,9 +94,10 @@ def untrained(
     points = inputs.points(X, rows, torch.zeros(()), known=True)
     if inputs.grid is not None:
         kernel = in_units(kernel, inputs.grid.scale)
-    y = torch.from_numpy(Y)
-    offset = y.mean(0)
-    return KernelMachine(kernel, inputs, points, torch.zeros_like(y), offset), y - offset
+    targets = Y.astype(np.float64)
+    units = TargetUnits.of(targets)
+    y = units.encode(targets, torch.zeros(()))
+    return KernelMachine(kernel, inputs, points, torch.zeros_like(y), units), y
 
 
 def exactly(epochs: int) -> Limits:

@@ -33,12 +33,14 @@ from torch import Tensor
 
 from mercer.data.points import Points
 from mercer.data.rows import Array, Matrix
+from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, fingerprint, write_checkpoint
-from mercer.kernels import in_units
+from mercer.kernels import Custom, in_units
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
+from mercer.operators.workers import small_operations
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.memory import data_limit
@@ -115,7 +117,9 @@ class Fitted:
 
     @property
     def machine(self) -> KernelMachine:
-        return replace(self.problem.machine, alpha=self.outcome.alpha.contiguous())
+        """Evaluated in float64 if the rounding error of its sums would show otherwise."""
+        machine = replace(self.problem.machine, alpha=self.outcome.alpha.contiguous())
+        return machine.as_precise_as_needed(float(self.problem.y.square().mean().sqrt()))
 
 
 def train(
@@ -141,6 +145,12 @@ def prepare(
     data: Data, settings: Settings, on_stage: Callable[[str], None] = lambda text: None
 ) -> Problem:
     """Prepare the data, choose what is to be chosen, and make the plan."""
+    # Matrix libraries round by the number of threads they have: work is shared out by Mercer's workers.
+    with small_operations(settings.device):
+        return _prepare(data, settings, on_stage)
+
+
+def _prepare(data: Data, settings: Settings, on_stage: Callable[[str], None]) -> Problem:
     measured = settings.resource or measure_resource(settings.device, settings.dtype)
     resource = with_memory(measured, settings.memory)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
@@ -154,7 +164,7 @@ def prepare(
     _check_range(points)
     grid = chosen.inputs.grid
     kernel = chosen.kernel if grid is None else in_units(chosen.kernel, grid.scale)
-    y, offset, ridge = _centred(data, chosen.ridge, like)
+    y, units, ridge = _centred(data, chosen.ridge, like)
     on_stage("estimating the spectrum")
     requests = settings.requests
     if requests.batch_size is not None:
@@ -175,7 +185,10 @@ def prepare(
             plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out
         )
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
-    machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), offset)
+    fault = kernel.fault(points) if isinstance(kernel, Custom) else None
+    if fault is not None:
+        plan = replace(plan, notes=(*plan.notes, fault))
+    machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), units)
     return Problem(chosen.kernel, chosen.ridge, machine, preconditioner, plan, y, chosen.selection)
 
 
@@ -195,7 +208,7 @@ def fit(
     Parameters
     ----------
     score : of decisions on the held-out part, (n_val, l); larger is better
-    start_from : weights in the order of the user's rows, (N, l)
+    start_from : weights in the order of the user's rows and in the units of the targets, (N, l)
     snapshot : what callbacks get as the model, from the machine with its current weights
     resume : a checkpoint to go on from
     held_out : numbers of the rows held out, for checkpoints
@@ -271,15 +284,12 @@ def _check_range(points: Points) -> None:
         )
 
 
-def _centred(data: Data, ridge: float, like: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Targets less their mean, the mean, and the ridge in units of the largest sample weight."""
-    y = torch.from_numpy(data.Y[data.rows]).to(like)  # (n, l)
-    if data.sample_weight is None:
-        offset = y.mean(0)  # (l,)
-        return y - offset, offset, ridge
-    w = torch.from_numpy(data.sample_weight[data.rows]).to(like)[:, None]  # (n, 1)
-    offset = (w * y).sum(0) / w.sum()
-    return y - offset, offset, ridge / float(w.max())
+def _centred(data: Data, ridge: float, like: Tensor) -> tuple[Tensor, TargetUnits, float]:
+    """Targets to train on, their units, and the ridge in units of the largest sample weight."""
+    Y = data.Y[data.rows]  # (n, l)
+    weight = None if data.sample_weight is None else data.sample_weight[data.rows]  # (n,)
+    units = TargetUnits.of(Y, weight)
+    return units.encode(Y, like), units, ridge if weight is None else ridge / float(weight.max())
 
 
 def _training(
@@ -290,17 +300,18 @@ def _training(
     start_from: Array | None,
 ) -> Training:
     """A run on the problem, not yet begun."""
-    machine, y = problem.machine, problem.y
+    machine, units, y = problem.machine, problem.machine.units, problem.y
     held_out = None
     if data.X_val is not None and data.Y_val is not None:
         points = machine.points(data.X_val)
         _check_range(points)
-        targets = torch.from_numpy(data.Y_val).to(y) - machine.offset
-        held_out = HeldOutPart(points, targets, lambda f: score(f + machine.offset))
+        targets = units.encode(data.Y_val, y)
+        held_out = HeldOutPart(points, targets, lambda f: score(units.decode(f)))
     weight = None
     if data.sample_weight is not None:
         weight = torch.from_numpy(data.sample_weight[data.rows]).to(y)[:, None]  # (n, 1)
         weight /= weight.max()  # at most one, so that no step is too large
+    weights = None if start_from is None else torch.from_numpy(start_from[data.rows] / units.scale)
     return assemble(
         machine.kernel,
         machine.centres,
@@ -311,5 +322,6 @@ def _training(
         kept_memory=problem.plan.kept_memory,
         held_out=held_out,
         sample_weight=weight,
-        start_from=None if start_from is None else torch.from_numpy(start_from[data.rows]).to(y),
+        start_from=None if weights is None else weights.to(y),
+        loss_unit=units.loss_unit,
     )

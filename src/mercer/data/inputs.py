@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mercer.data.bytes import SAMPLE_ROWS, Grid, recognise
 from mercer.data.points import Points, byte_points
-from mercer.data.rows import Array, Matrix, chunks, room, take
+from mercer.data.rows import Array, Matrix, chunks, room, take, widest
 
 # With fewer features the product is too small a part of the work for bytes to pay.
 FEWEST_INTEGER_FEATURES = 64
@@ -57,7 +57,12 @@ class Inputs:
         return 1.0 if self.grid is None else self.grid.scale
 
     def floats(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows as floats, (m, width), and their squared distances from the space of the rest, (m,)."""
+        """Rows as floats, (m, width), and their squared distances from the space of the rest, (m,).
+
+        In the most precise type of the device: the result does not depend on the type of x, and a large
+        mean takes up no digits.
+        """
+        x = x.to(widest(x.device))
         z, beyond = self.varying(x)
         z = z - self.shift.to(x)  # (m, d')
         if self.scale is not None:
@@ -87,11 +92,13 @@ class Inputs:
         known: bool = False,
         memory: float = math.inf,
         as_floats: bool = False,
+        reach: float = math.inf,
     ) -> Points:
         """Inputs ready for the kernel, all rows or some, on the device and in the precision of `like`.
 
         `known`: these are training points, which lie in the space that they span.  Above `memory` bytes
-        they are memory-mapped.  `as_floats`: as floats, even if they are bytes underneath.
+        they are memory-mapped.  `as_floats`: as floats, even if they are bytes underneath.  Rows whose
+        squared length is beyond `reach` are moved towards the mean, up to there.
         """
         if self.grid is not None and not as_floats:
             points = self._byte_points(x, rows, like, memory)
@@ -102,8 +109,9 @@ class Inputs:
         beyond = like.new_empty(n)
         for part, chunk in chunks(x, rows):
             z, outside = self.floats(chunk)
-            extended[part, : self.width] = (z / self.unit).to(like)
-            beyond[part] = (outside / self.unit**2).to(like)
+            z, outside = _within(z / self.unit, outside / self.unit**2, reach)
+            extended[part, : self.width] = z.to(like)
+            beyond[part] = outside.to(like)
         far = not known and bool((beyond > 0).any())
         return Points.of_extended(extended, beyond if far else None)
 
@@ -137,6 +145,15 @@ class Inputs:
         return byte_points(codes, like.dtype, beyond if bool(beyond.any()) else None)
 
 
+def _within(z: Tensor, beyond: Tensor, reach: float) -> tuple[Tensor, Tensor]:
+    """Rows, (m, d'), and squared distances, (m,), with those that are too long made shorter."""
+    largest = z.abs().amax(1) if z.shape[1] else z.new_zeros(len(z))  # (m,)  squares may overflow
+    longest = math.sqrt(reach / max(1, z.shape[1]))
+    if bool((largest > longest).any()):
+        z = z * (longest / largest.clamp(min=longest))[:, None]
+    return z, beyond.clamp(max=reach)
+
+
 @dataclass(frozen=True)
 class Statistics:
     """Range, mean and standard deviation of each feature, from one pass over the rows, in float64."""
@@ -154,7 +171,7 @@ class Statistics:
         count = 0
         for _, chunk in chunks(x, rows):
             low, high = torch.aminmax(chunk, dim=0)
-            mean = chunk.mean(0, dtype=_widest(chunk))
+            mean = chunk.mean(0, dtype=widest(chunk.device))
             squares = (chunk - mean).square_().sum(0)
             parts = (low, high, mean, squares)
             low, high, mean, squares = (part.to("cpu").double() for part in parts)
@@ -168,11 +185,6 @@ class Statistics:
             found = (low, high, mean, squares)
         assert found is not None
         return cls(*found[:3], (found[3] / count).sqrt_())
-
-
-def _widest(x: Tensor) -> torch.dtype:
-    """The most precise type that the device of x has."""
-    return torch.float32 if x.device.type == "mps" else torch.float64
 
 
 def fit_inputs(
@@ -209,7 +221,7 @@ def projected(fitted: Inputs, x: Matrix, rows: Array, n_components: int | Litera
         return fitted
     moment = torch.zeros(width, width, dtype=torch.float64)
     for _, chunk in chunks(x, rows):
-        z = fitted.floats(chunk)[0].to(_widest(chunk))
+        z = fitted.floats(chunk)[0].to(widest(chunk.device))
         moment += (z.T @ z).to("cpu")  # (width, width)
     variance, directions = torch.linalg.eigh(moment)
     variance, directions = variance.flip(0), directions.flip(1)

@@ -98,6 +98,19 @@ class Points:
     def is_bytes(self) -> bool:
         return self.x.dtype == torch.int8
 
+    def double(self) -> Points:
+        """The same points in float64; norms are computed again, since those at hand are rounded."""
+        if self.dtype == torch.float64:
+            return self
+        beyond = None if self.beyond is None else self.beyond.double()
+        if self.is_bytes:
+            return byte_points(self.x, torch.float64, beyond)
+        if self.extended is None:
+            return Points(self.x.double(), self.squared_norms.double(), self.bound, None, beyond)
+        extended = torch.empty(self.extended.shape, dtype=torch.float64, device=self.x.device)
+        extended[:, :-2] = self.x
+        return Points.of_extended(extended, beyond)
+
     def as_floats(self) -> Points:
         if not self.is_bytes:
             return self

@@ -42,6 +42,11 @@ def take(x: Matrix, rows: Array) -> Tensor:
     return torch.from_numpy(found)
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """The most precise floating point type that a device has."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def room(shape: tuple[int, int], like: Tensor, memory: float) -> Tensor:
     """An empty matrix of the type of `like`: on its device or, above `memory` bytes, memory-mapped.
 

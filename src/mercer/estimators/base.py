@@ -37,6 +37,7 @@ from mercer.estimators.saved_model import save
 from mercer.estimators.targets import Targets
 from mercer.estimators.validation import (
     as_numpy,
+    finite_predictions,
     held_out_data,
     like,
     more_rows,
@@ -54,6 +55,7 @@ from mercer.planning.resource import find_device
 from mercer.training.events.callbacks import Callback
 from mercer.training.events.dispatch import INTERRUPTED
 from mercer.training.history import History
+from mercer.training.stopping import NOTHING_LEARNED, STALLED
 
 
 class KernelEstimator(BaseEstimator):  # type: ignore[misc]
@@ -128,7 +130,32 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self._targets = targets
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, resume: Any) -> Self:
+        """Fit a twin and take over its state at the end: a fit that fails changes nothing."""
         check_parameters(self)
+        events = Events(self.callbacks, self.verbose)
+        twin = self._twin()
+        twin._train(X, y, sample_weight, X_val, y_val, resume, events)
+        self.__dict__ = twin.__dict__
+        events.on_end(self.plan_, self.history_, self)
+        self._warn()
+        return self
+
+    def _twin(self) -> Self:
+        """An estimator with the same parameters and fitted state."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def _train(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        resume: Any,
+        events: Events,
+    ) -> None:
         X, y, targets = self._validate(X, y)
         X_val, y_val = held_out_data(self, X_val, y_val)
         weight = self._row_weights(sample_weight, y)
@@ -152,7 +179,6 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             model._commit(fitted, data, targets, y_val)
             return model
 
-        events = Events(self.callbacks, self.verbose)
         with threads(self.n_jobs):
             fitted = fit(
                 data,
@@ -165,9 +191,6 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 held_out=held_out,
             )
         commit(self, fitted)
-        events.on_end(self.plan_, self.history_, self)
-        self._warn()
-        return self
 
     def _commit(self, fitted: Fitted, data: Data, targets: Targets, y_val: Array | None) -> None:
         """Set the fitted attributes."""
@@ -187,20 +210,37 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
         self._set_dual_coef(data.rows, len(data.X))
         f = outcome.validation_predictions
-        decision = None if f is None else to_numpy(f + problem.machine.offset)
+        decision = None if f is None else to_numpy(problem.machine.units.decode(f))
         self._commit_targets(targets, y_val, decision)
 
     def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
         alpha = to_numpy(self.machine_.alpha)
         self._training_rows = rows
-        self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]), dtype=alpha.dtype)  # zero on held-out rows
-        self.dual_coef_[rows] = alpha
+        self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]))  # zero on held-out rows
+        self.dual_coef_[rows] = self.machine_.units.scale * alpha.astype(np.float64)
 
     def _warn(self) -> None:
         if self.stop_reason_ == INTERRUPTED:
             kept = "the best weights so far" if self.history_.epochs else "the weights as they were"
             warnings.warn(
                 f"Training was {INTERRUPTED} after {self.n_iter_} whole epochs; the model has {kept}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif self.stop_reason_ == NOTHING_LEARNED:
+            warnings.warn(
+                "The model predicts the mean of the targets, because no epoch predicted better. The "
+                "targets may not depend on the features, or the bandwidth or ridge may be far from what "
+                'suits the data: leave them at "auto".',
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif self.stop_reason_ == STALLED:
+            warnings.warn(
+                "Training stopped because its loss has almost stopped falling, above "
+                f"`interpolation_tol`={self.interpolation_tol:g}. The kernel matrix is ill-conditioned: "
+                "a smaller bandwidth or a ridge helps; or raise `interpolation_tol` if the training "
+                "loss in `history_` is low enough.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -212,7 +252,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
         for note in self.plan_.notes:
-            warnings.warn(f"A fallback was used: {note}.", UserWarning, stacklevel=4)
+            warnings.warn(f"{note[0].upper()}{note[1:]}.", UserWarning, stacklevel=4)
 
     def _settings(self, resource: Resource | None = None) -> Settings:
         named = isinstance(self.kernel, str)
@@ -267,7 +307,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         user-specified device to plan for; by default this machine's device is measured.
         """
         check_parameters(self)
-        model = copy.copy(self)  # validation sets attributes
+        model = self._twin()  # validation sets attributes
+        model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
         X, y, targets = model._validate(X, y)
         data, _ = model._arranged(X, y, targets, None, None, None)
         with threads(self.n_jobs):
@@ -302,8 +343,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         x = more_rows(self, X)
         with threads(self.n_jobs):
             decision = self.machine_.predict(x, Events(verbose=self.verbose).on_rows)  # (m, l)
-        dtype = np.float64 if x.dtype in (torch.float64, np.float64) else np.float32
-        return to_numpy(decision).astype(dtype, copy=False)
+        return finite_predictions(to_numpy(decision))
 
     def predict(self, X: Any) -> Any:
         """The prediction for each row."""
@@ -322,7 +362,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         >>> from mercer import KernelRegressor
         >>> X = torch.linspace(0, 6, 100)[:, None]
         >>> model = KernelRegressor("gaussian", bandwidth=1.0, random_state=0).fit(X, X[:, 0].sin())
-        >>> bool(torch.allclose(model.to_torch()(X)[:, 0], model.predict(X), atol=1e-5))
+        >>> bool(torch.allclose(model.to_torch()(X)[:, 0].double(), model.predict(X), atol=1e-5))
         True
         """
         check_is_fitted(self, "machine_")

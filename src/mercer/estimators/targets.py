@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.special import expit
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -105,23 +106,31 @@ class Labels:
         """Probabilities, (m, n_classes), the largest being that of the label decoded."""
         logits = logit_scale * decision.astype(np.float64)
         if self.multilabel:
-            return _sigmoid(logits)
+            return np.asarray(expit(logits))
         if self.is_binary:
-            positive = _sigmoid(logits[:, 0])
-            return np.column_stack([1 - positive, positive])
+            return np.asarray(expit(np.column_stack([-logits[:, 0], logits[:, 0]])))
         shifted = np.exp(logits - logits.max(1, keepdims=True))
         return np.asarray(shifted / shifted.sum(1, keepdims=True))
 
     def fit_logit_scale(self, y: Array, decision: Array) -> float:
-        """The factor that makes held-out decisions the best logits, by maximum likelihood."""
+        """The factor that makes held-out decisions the best logits, by maximum likelihood.
+
+        As if one more row had been predicted at random: where all rows are predicted right,
+        or are of one class, the likelihood alone would make every probability 0 or 1.
+        """
         decision, targets = decision.astype(np.float64), self.encode(y)
+        # A row of unknown class is a share of one of each class.
+        unknown = 1 / (1 + len(y))
 
         def negative_log_likelihood(log_scale: float) -> float:
             logits = math.exp(log_scale) * decision
             if self.multilabel or decision.shape[1] == 1:
-                return float(np.logaddexp(0, -logits * targets).mean())
+                known = np.logaddexp(0, -logits * targets)
+                wrong = np.logaddexp(0, logits * targets)
+                return float(((1 - unknown / 2) * known + unknown / 2 * wrong).mean())
             normaliser = np.logaddexp.reduce(logits, axis=1)
-            return float((normaliser - (logits * targets).sum(1)).mean())
+            known = (logits * targets).sum(1)
+            return float((normaliser - (1 - unknown) * known - unknown * logits.mean(1)).mean())
 
         fitted = minimize_scalar(negative_log_likelihood, bounds=(-3, 5), method="bounded")
         return math.exp(float(fitted.x))
@@ -149,7 +158,3 @@ class Numbers:
 
     def strata(self, y: Array) -> Array | None:
         return None
-
-
-def _sigmoid(logits: Array) -> Array:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)))

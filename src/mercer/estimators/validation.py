@@ -63,6 +63,17 @@ def row_weights(sample_weight: Any, y: Array) -> Array | None:
     return np.asarray(weight)
 
 
+def finite_predictions(decision: Array) -> Array:
+    """The predictions, which must be finite."""
+    finite = np.isfinite(decision).all(1)
+    if not finite.all():
+        raise ValueError(
+            f"The features of a row must be small enough for its prediction to be finite. Row "
+            f"{int(np.argmin(finite))} of X (counted from 0) is not: rescale its features."
+        )
+    return decision
+
+
 def on_device(X: Any) -> bool:
     """Whether X is a tensor that is not in the CPU's memory, and should not go there."""
     return isinstance(X, Tensor) and X.device.type != "cpu"

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from mercer.data.rows import Array, Matrix, take
+from mercer.data.targets import TargetUnits
 from mercer.files.container import read_file, write_file
-from mercer.files.model_file import kernel_and_inputs, kernel_data, machine_parts
+from mercer.files.model_file import MachineData, kernel_and_inputs, kernel_data, machine_parts
 from mercer.files.records import from_data, to_data
 from mercer.kernels import kernel_from_dict
 from mercer.method.preconditioner import LevelledKernel
@@ -100,15 +101,16 @@ class Saved:
         kernel, inputs = kernel_and_inputs(self.tensors, contents["machine"])
         memory = 0.0 if plan.data_on_disk else math.inf
         points = inputs.points(data.X, data.rows, like, True, memory)
-        offset = self.tensors["offset"].to(like)
-        y = torch.from_numpy(data.Y[data.rows]).to(like) - offset  # (n, l)
+        scale = from_data(MachineData, contents["machine"], "The checkpoint").target_scale
+        units = TargetUnits(self.tensors["offset"].double(), scale)
+        y = units.encode(data.Y[data.rows], like)  # (n, l)
         # Copies, since a product may round by where in memory its matrices begin.
         V, D = (self.tensors[f"levelled.{name}"].to(like, copy=True) for name in "VD")
         selection = contents["selection"]
         return Problem(
             kernel_from_dict(contents["kernel"]),
             contents["ridge"],
-            KernelMachine(kernel, inputs, points, torch.zeros_like(y), offset),
+            KernelMachine(kernel, inputs, points, torch.zeros_like(y), units),
             LevelledKernel(V, D),
             plan,
             y,

@@ -11,6 +11,7 @@ from torch import Tensor
 from mercer.data.bytes import Grid
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points, byte_points
+from mercer.data.targets import TargetUnits
 from mercer.files.records import from_data, to_data
 from mercer.kernels import Custom, Kernel, kernel_from_dict
 from mercer.model.machine import KernelMachine
@@ -27,6 +28,8 @@ class MachineData:
     n_features: int
     lossless: bool = False
     grid: Grid | None = None
+    target_scale: float = 1.0
+    in_double: bool = False
 
 
 def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -40,8 +43,15 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
     # As they are in memory, so that a file larger than memory is written and read without a copy.
     centres = machine.centres
     tensors["centres" if centres.extended is None else "extended_centres"] = centres.rows
-    tensors |= {"alpha": machine.alpha, "offset": machine.offset}
-    data = MachineData(kernel_data(machine.kernel), inputs.n_features, inputs.lossless, inputs.grid)
+    tensors |= {"alpha": machine.alpha, "offset": machine.units.offset}
+    data = MachineData(
+        kernel_data(machine.kernel),
+        inputs.n_features,
+        inputs.lossless,
+        inputs.grid,
+        machine.units.scale,
+        machine.in_double,
+    )
     return tensors, to_data(data)
 
 
@@ -66,7 +76,9 @@ def machine_from(tensors: dict[str, Tensor], data: Any, *, in_place: bool = Fals
     else:
         x = tensors["centres"]
         centres = byte_points(x, alpha.dtype) if x.dtype == torch.int8 else kernel.points(x)
-    return KernelMachine(kernel, inputs, centres, alpha, tensors["offset"])
+    found = from_data(MachineData, data, "The file")
+    units = TargetUnits(tensors["offset"].double(), found.target_scale)
+    return KernelMachine(kernel, inputs, centres, alpha, units, found.in_double)
 
 
 def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, Inputs]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from typing import Any, ClassVar
@@ -30,6 +31,10 @@ class Kernel(ABC):
     def diagonal(self, a: Points) -> Tensor:
         """k(x, x) for each point, (n,)."""
         return torch.ones_like(a.squared_norms)
+
+    def reach(self, dtype: torch.dtype) -> float:
+        """Squared length up to which points can be evaluated; beyond it k has reached its limit."""
+        return math.inf
 
     def __call__(self, x: Tensor, z: Tensor) -> Tensor:
         return self.block(self.points(x), self.points(z), same=x is z)

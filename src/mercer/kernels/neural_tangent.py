@@ -38,6 +38,9 @@ class NeuralTangent(Radial):
     def _profile_(self, u: Tensor) -> Tensor:
         raise NotImplementedError("The neural tangent kernel is not a function of distance alone.")
 
+    def reach(self, dtype: torch.dtype) -> float:
+        return math.inf  # it grows with the length of its inputs and has no limit
+
     def _lengths(self, a: Points) -> Tensor:
         return (a.squared_norms / self.bandwidth**2 + 1).sqrt_()  # (n,)
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from mercer.data.points import Points
@@ -43,6 +44,10 @@ class Radial(Kernel):
     @abstractmethod
     def _profile_(self, u: Tensor) -> Tensor:
         """Overwrite `_factor` times squared distances with kernel values."""
+
+    def reach(self, dtype: torch.dtype) -> float:
+        # Scaled squared distances, up to 4 times as large, must be finite with room for sums of them.
+        return torch.finfo(dtype).max / (64 * max(1.0, abs(self._factor)))
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         return self._profile_(squared_distances(a, b, same, out, self._factor, self.tolerance))

@@ -1,4 +1,8 @@
-"""KernelMachine: the trained function f(x) = sum_i alpha_i k(x_i, x) + offset."""
+"""KernelMachine: the trained function f(x) = offset + scale * sum_i alpha_i k(x_i, x).
+
+Where the weights are much larger than the targets, the sum cancels and its rounding error shows: a
+row would get another value alone than among others.  `in_double` then evaluates it in float64.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,23 @@ from torch import Tensor
 
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
-from mercer.data.rows import Matrix
+from mercer.data.rows import Matrix, widest
+from mercer.data.targets import TargetUnits
+from mercer.kernels import Custom
 from mercer.kernels.base import Kernel
-from mercer.operators.summation import by_output
+from mercer.operators.summation import by_output, pieces
 from mercer.operators.tiled import TiledOperator, panel_rows
+from mercer.operators.workers import small_operations
 
 # Matrix libraries work in groups of this many columns; a few more are as fast as fewer.
 COLUMN_GROUP = 16
+# Rounding error that predictions may carry, as a share of the spread of the targets.
+ROUNDING_IN_PREDICTIONS = 1e-5
+# It is measured on so many rows; others may have so many times as much.
+MEASURED_ROWS = 64
+ROUNDING_MARGIN = 4.0
+# Rows and centres that are converted to float64 at a time.
+DOUBLE_ROWS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -28,24 +42,27 @@ class KernelMachine:
     inputs: Inputs
     centres: Points  # (n, d), prepared
     alpha: Tensor  # (n, l)
-    offset: Tensor  # (l,)  the mean of the targets
+    units: TargetUnits
+    in_double: bool = False  # evaluate in float64
 
     @property
     def device(self) -> torch.device:
         return self.alpha.device
 
     def predict(self, x: Matrix, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """f at each row of x, (m, l), on the machine's device and in its precision."""
+        """f at each row of x, (m, l), on the machine's device and in its most precise type."""
         return self.at(self.points(x), on_progress)
 
     def at(self, points: Points, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
         """f at prepared points."""
-        f = reproducible_product(self.kernel, points, self.centres, self.alpha, on_progress)
-        return f + self.offset
+        product = double_product if self.in_double else reproducible_product
+        with small_operations(self.device):
+            f = product(self.kernel, points, self.centres, self.alpha, on_progress)  # (m, l)
+        return self.units.decode(f)
 
     def points(self, x: Matrix) -> Points:
         """Inputs ready for the kernel."""
-        return self.inputs.points(x, None, self.alpha)
+        return self.inputs.points(x, None, self.alpha, reach=self.kernel.reach(self.alpha.dtype))
 
     def to(self, device: torch.device | str) -> KernelMachine:
         """The same machine on another device."""
@@ -53,8 +70,22 @@ class KernelMachine:
             self,
             centres=self.centres.to(device),
             alpha=self.alpha.to(device),
-            offset=self.offset.to(device),
         )
+
+    def as_precise_as_needed(self, spread: float) -> KernelMachine:
+        """The machine, in float64 if the rounding error of its sums would show otherwise.
+
+        `spread` is that of the targets on the scale of training.
+        """
+        same = self.alpha.dtype == widest(self.device)
+        # A function of the user's own may work in one precision only.
+        if same or isinstance(self.kernel, Custom) or not bool(self.alpha.any()):
+            return self
+        rows = self.centres[:MEASURED_ROWS]
+        parts = (self.kernel, rows, self.centres, self.alpha)
+        rounding = float((reproducible_product(*parts) - double_product(*parts)).abs().max())
+        visible = not ROUNDING_MARGIN * rounding <= ROUNDING_IN_PREDICTIONS * spread
+        return replace(self, in_double=visible)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickle must open where the device it was made on is missing.
@@ -97,6 +128,26 @@ def reproducible_product(
             done += len(f)
             if on_progress is not None:
                 on_progress(done, n)
+    return result
+
+
+def double_product(
+    kernel: Kernel,
+    points: Points,
+    centres: Points,
+    weights: Tensor,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """The same in float64, (m, l); some rows and some centres are converted at a time."""
+    n, n_parts = len(points), -(-len(centres) // DOUBLE_ROWS)
+    result = torch.zeros(n, weights.shape[1], dtype=torch.float64, device=weights.device)
+    for rows in pieces(0, n, DOUBLE_ROWS):
+        some = points[rows].double()
+        for i, part in enumerate(pieces(0, len(centres), DOUBLE_ROWS), start=1):
+            columns = centres[part].double()
+            result[rows] += reproducible_product(kernel, some, columns, weights[part].double())
+            if on_progress is not None:
+                on_progress(rows.start + len(some) * i // n_parts, n)
     return result
 
 

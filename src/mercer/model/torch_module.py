@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from mercer.data.points import Points
+from mercer.data.targets import TargetUnits
 from mercer.model.machine import KernelMachine
 
 
 class MachineModule(torch.nn.Module):
     """f(x) for inputs (m, d) to (m, l); all its tensors are buffers, which move with the module.
 
-    For inference: no gradient passes through it.
+    For inference: no gradient passes through it.  Its output is in the precision of its buffers, which
+    may be too coarse for targets with a large mean: `module.double()` has more digits.
     """
 
     rows: Tensor
@@ -29,7 +31,8 @@ class MachineModule(torch.nn.Module):
         self.bound = centres.bound
         self.register_buffer("rows", centres.rows)
         self.register_buffer("alpha", machine.alpha)
-        self.register_buffer("offset", machine.offset)
+        self.register_buffer("offset", machine.units.offset.to(machine.alpha))
+        self._scale, self._in_double = machine.units.scale, machine.in_double
         self._kernel = machine.kernel
         self._inputs = machine.inputs
         for field in fields(machine.inputs):
@@ -43,14 +46,15 @@ class MachineModule(torch.nn.Module):
         buffers: dict[str, Any] = dict(self._input_buffers())
         inputs = replace(self._inputs, **buffers)
         points = Points(self.rows[:, :-2], self.rows[:, -1], self.bound, self.rows)
-        return KernelMachine(self._kernel, inputs, points, self.alpha, self.offset)
+        units = TargetUnits(self.offset, self._scale)
+        return KernelMachine(self._kernel, inputs, points, self.alpha, units, self._in_double)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """(m, d) to (m, l)."""
         machine = self.machine()
         points = machine.inputs.points(x.to(self.alpha), None, self.alpha, as_floats=True)
-        return machine.at(points)
+        return machine.at(points).to(self.alpha.dtype)
 
     def _input_buffers(self) -> list[tuple[str, Tensor]]:
         names = {field.name for field in fields(self._inputs)}
