@@ -20,6 +20,7 @@ from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.method.spectrum import NystromSpectrum, largest_eigenvalue
+from mercer.operators.dense import dense_block, dense_product
 
 # Fresh points on which beta and lambda_1 are estimated, and the fewest that give a usable estimate.
 FRESH_POINTS = 2_000
@@ -63,8 +64,8 @@ class FreshSample:
         """
         K, diagonal = self.K, self.k_diag
         if levelled is not None:
-            Z = self.phi @ levelled.V  # (f, q)
-            K = K - (Z * levelled.D) @ Z.T  # (f, f)
+            Z = dense_product(self.phi, levelled.V)  # (f, q)
+            K = K - dense_product(Z * levelled.D, Z.T)  # (f, f)
             diagonal = levelled.diagonal(self.k_diag, Z)
         # Below these bounds both numbers are rounding error: the diagonal has lost that much to
         # subtraction, and the largest eigenvalue is at least their mean.
@@ -80,8 +81,8 @@ def fresh_sample(kernel: Kernel, points: Points, s: int, count: int = FRESH_POIN
     n = len(points)
     fresh = points[s : s + count] if n - s >= FEWEST_FRESH else points[max(0, n - count) :]
     return FreshSample(
-        K=kernel.block(fresh, fresh, same=True),
-        phi=kernel.block(fresh, points[:s]),
+        K=dense_block(kernel, fresh, fresh, same=True),
+        phi=dense_block(kernel, fresh, points[:s]),
         k_diag=kernel.diagonal(fresh),
     )
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mercer.data.points import Points
 from mercer.kernels import Kernel
+from mercer.operators.dense import dense_block, dense_product
 
 # Extra directions carried beside those wanted (Halko et al., section 4.2, suggest 5 to 10; a slowly
 # decaying spectrum profits from more, and a share of q costs no more than that share).
@@ -62,7 +63,7 @@ def nystrom_spectrum(kernel: Kernel, x_r: Points, q_max: int) -> NystromSpectrum
             f"`preconditioner_rank` must be at least 1 and less than the subsample size s={s}. "
             f"Got {q_max} instead. Lower `preconditioner_rank` or raise `subsample_size`."
         )
-    K = kernel.block(x_r, x_r, same=True)  # (s, s)
+    K = dense_block(kernel, x_r, x_r, same=True)  # (s, s)
     if not bool(torch.isfinite(K).all()):
         raise ValueError(
             "The kernel must be finite on the data. Got infinity or NaN on the subsample: the "
@@ -108,9 +109,9 @@ def top_eigenpairs(K: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)  # the same fit each time
     Q = torch.randn(s, width, generator=generator, dtype=K.dtype).to(K.device)
     for _ in range(POWER_PASSES):
-        Q, _ = torch.linalg.qr(K @ Q)  # (s, width)
-    ritz, W = torch.linalg.eigh(Q.T @ (K @ Q))  # (width,), (width, width)
-    return ritz.flip(0)[:q_max], (Q @ W.flip(1)[:, :q_max])
+        Q, _ = torch.linalg.qr(dense_product(K, Q))  # (s, width)
+    ritz, W = torch.linalg.eigh(Q.T @ dense_product(K, Q))  # (width,), (width, width)
+    return ritz.flip(0)[:q_max], dense_product(Q, W.flip(1)[:, :q_max])
 
 
 def largest_eigenvalue(K: Tensor) -> float:

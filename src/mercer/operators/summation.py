@@ -5,7 +5,8 @@ over it and the product with the weights reads it.  It holds K[columns, rows], b
 times a tile (t, R) as it lies in memory runs up to three times as fast as a tile times the weights.
 
 Tiles are shared out over the cores in chunks.  Each chunk has a sum of its own, and these are added in a
-fixed order, so results do not depend on which core computed what.
+fixed order.  How tiles are cut into chunks does not depend on the number of cores, so neither that nor
+which core computed what changes a result.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ Job = Callable[[Tensor, "Scratch"], None]  # adds a product to its sum, (l, R), 
 # calls and for packing matrices than they gain.  A device with its own memory prefers few launches.
 CPU_TILE_ELEMENTS = 1 << 19
 DEVICE_TILE_ELEMENTS = 1 << 24
+# A chunk takes one part in so many of the tiles that are left: half a core's share on four cores.
+CHUNK_SHARE = 8
 
 
 def tile_elements(device: torch.device) -> int:
@@ -97,7 +100,7 @@ class Summation:
 
     def of(self, jobs: Sequence[Job], rows: int) -> Tensor:
         """The sum that the jobs add to, (rows, l)."""
-        chunks = guided(jobs, self.workers.count)
+        chunks = guided(jobs)
         if len(chunks) > len(self._sums):
             self._sums = self._sums.new_empty(len(chunks), *self._sums.shape[1:])
         sums = self._sums[: len(chunks), :, :rows].zero_()
@@ -110,16 +113,16 @@ class Summation:
         return sums.sum(0).T.contiguous()
 
 
-def guided(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
-    """Consecutive chunks, each half a worker's share of the rest: large at first, single at the end.
+def guided(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Consecutive chunks, each the same share of the rest: large at first, single at the end.
 
-    >>> [len(chunk) for chunk in guided(range(16), 2)]
-    [4, 3, 3, 2, 1, 1, 1, 1]
+    >>> [len(chunk) for chunk in guided(range(16))]
+    [2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
     """
     chunks: list[Sequence[Item]] = []
     first = 0
     while first < len(items):
-        size = len(items) if workers == 1 else -(-(len(items) - first) // (2 * workers))
+        size = -(-(len(items) - first) // CHUNK_SHARE)
         chunks.append(items[first : first + size])
         first += size
     return chunks

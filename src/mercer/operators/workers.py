@@ -8,6 +8,7 @@ own share.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,12 +16,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
+import psutil
 import torch
 
 # More workers than this would contend for the interpreter lock; each gets more cores instead.
 MOST_WORKERS = 8
 
 _here = threading.local()
+# Whether this process was forked from one that may have had threads: those did not come along, and the
+# libraries that wait for them would wait forever.
+_forked = False
 
 
 class Workers:
@@ -85,12 +90,27 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
-    """Use `n_jobs` threads in here: None leaves PyTorch's setting as it is, -1 takes all cores."""
+    """Use `n_jobs` threads in here: None leaves PyTorch's setting as it is, -1 takes all cores.
+
+    The processes of a pool share the cores: each uses at most the threads that PyTorch was given there,
+    and a forked one a single thread.
+    """
     if n_jobs is None:
         yield
         return
-    with torch_threads(n_jobs if n_jobs > 0 else os.cpu_count() or 1):
+    count = n_jobs if n_jobs > 0 else os.cpu_count() or 1
+    if _forked or multiprocessing.parent_process() is not None:
+        count = min(count, torch.get_num_threads())
+    with torch_threads(count):
         yield
+
+
+def cores(device: torch.device) -> int:
+    """Cores that this process may use, whatever it uses now; 1 for a device with its own queue."""
+    if device.type != "cpu":
+        return 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
 
 @cache
@@ -98,8 +118,15 @@ def _workers(cores: int) -> Workers:
     return Workers(cores)
 
 
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
-    os.register_at_fork(after_in_child=_workers.cache_clear)
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+    _workers.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def workers_for(device: torch.device) -> Workers:

@@ -1,4 +1,9 @@
-"""Measuring a device: its capacity C_G, and the rates at which it computes, writes and reads."""
+"""Measuring a device: its capacity C_G, and the rates at which it computes, writes and reads.
+
+The numbers that a plan depends on are those of the device, however many of its cores are used now, and
+are rounded to powers of two, so that a plan does not depend on the noise of one measurement.  The rates,
+which only predict seconds, are measured with the threads that will be used.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from mercer.kernels import Gaussian
 from mercer.operators.kept import READ_COLUMNS
 from mercer.operators.summation import pieces
 from mercer.operators.tiled import panel_rows
-from mercer.operators.workers import small_operations, workers_for
+from mercer.operators.workers import cores, torch_threads, workers_for
 from mercer.planning.memory import RESERVED_SHARE, free_memory
 from mercer.planning.resource import READ_OUTPUTS, Rates, Resource
 from mercer.stopwatch import Stopwatch, fastest
@@ -43,36 +48,39 @@ SATURATED_SHARE = 0.9
 RATE_BYTES = 1 << 26
 FRESH_PROBES = 2
 # Part of the cache key: raised when the engine changes, so that devices are measured again.
-ENGINE = "engine 4"
+ENGINE = "engine 5"
 
 
 def measure_resource(
     device: torch.device, dtype: torch.dtype = torch.float32, cache: Path | None = None
 ) -> Resource:
     """Measure a device: S_G is read now, C_G is measured once and cached in a file."""
-    threads = f"{torch.get_num_threads()} threads"
-    key = " | ".join([_device_name(device), str(dtype), threads, f"torch {torch.__version__}", ENGINE])
+    name = " | ".join([_device_name(device), str(dtype), f"torch {torch.__version__}", ENGINE])
+    timed = f"{name} | {torch.get_num_threads()} threads"
     cache = cache or platformdirs.user_cache_path("mercer") / "capacity.json"
     known = _read_cache(cache)
-    entry = known.get(key)
-    if entry is None:
-        entry = _measure(device, dtype)
-        _write_cache(cache, known | {key: entry})
-    memory = free_memory(device)
+    if name not in known:
+        known[name] = _measure_capacity(device, dtype)
+        _write_cache(cache, known)
+    if timed not in known:
+        known[timed] = asdict(_measure_rates(device, known[name]["feature"]))
+        _write_cache(cache, known)
+    memory, rows = free_memory(device), int(known[name]["full_rate_rows"])
     return Resource(
-        capacity=entry["capacity"],
-        full_rate_rows=int(entry["full_rate_rows"]),
-        integer_gain=entry["integer_gain"],
+        capacity=float(rows * PROBE_CENTRES * (PROBE_FEATURES + 1)),
+        full_rate_rows=rows,
+        integer_gain=known[name]["integer_gain"],
         memory=memory,
         reserved=RESERVED_SHARE * memory,
         device=str(device),
         element_size=torch.finfo(dtype).bits // 8,
-        rates=Rates(**{field.name: entry[field.name] for field in fields(Rates)}),
+        rates=Rates(**known[timed]),
         name=_device_name(device),
     )
 
 
-def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+def _measure_capacity(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    """What a plan depends on, and the seconds of a multiply-add on one core."""
     timer, fastest = _kernel_product_timer(device, dtype), dict[int, float]()
 
     def seconds_at(m: int) -> float:
@@ -80,25 +88,27 @@ def _measure(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
         return fastest[m]
 
     # Other processes can only make a sweep slower, so the last one ends with the best times of all.
-    workers = workers_for(device)
-    with small_operations(device):  # tiles run on one core each, so one core is measured
+    with torch_threads(1):  # tiles run on one core each, so one core is measured
         for _ in range(PROBE_SWEEPS):
-            rows = workers.count * saturating_rows(seconds_at, PROBE_SECONDS)
-        feature, integer_gain = _product_rates(device, dtype)
+            rows = saturating_rows(seconds_at, PROBE_SECONDS)
+        feature, gain = _product_rates(device, dtype)
+    return {
+        "full_rate_rows": cores(device) * rows,
+        "integer_gain": 2.0 ** round(math.log2(gain)) if gain else 0.0,
+        "feature": feature,
+    }
+
+
+def _measure_rates(device: torch.device, feature: float) -> Rates:
+    """Seconds with the threads of now, given those of a multiply-add on one core."""
     write, one, two, most = _memory_rates(device)
-    rates = Rates(
-        feature=feature / workers.count,
+    return Rates(
+        feature=feature / workers_for(device).count,
         write=write,
         read=one,
         read_two=two,
         read_output=max(0.0, most - two) / (READ_OUTPUTS - 2),
     )
-    return {
-        "capacity": float(rows * PROBE_CENTRES * (PROBE_FEATURES + 1)),
-        "full_rate_rows": rows,
-        "integer_gain": integer_gain,
-        **asdict(rates),
-    }
 
 
 def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf) -> int:
@@ -196,15 +206,17 @@ def _processor_name(file: Path = Path("/proc/cpuinfo")) -> str:
     return next(filter(None, named), f"{platform.processor() or platform.machine()} CPU")
 
 
-_MEASURED = ("capacity", "full_rate_rows", "integer_gain", *(field.name for field in fields(Rates)))
+_CAPACITY = ("full_rate_rows", "integer_gain", "feature")
+_RATES = tuple(field.name for field in fields(Rates))
 
 
 def _read_cache(path: Path) -> dict[str, dict[str, float]]:
     try:
         known = json.loads(path.read_text())
-        return {key: {name: float(value[name]) for name in _MEASURED} for key, value in known.items()}
+        names = {key: _RATES if key.endswith("threads") else _CAPACITY for key in known}
+        return {key: {n: float(known[key][n]) for n in names[key]} for key in known}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}  # absent or damaged: measured again
+        return {}  # absent, damaged or of another version: measured again
 
 
 def _write_cache(path: Path, known: dict[str, dict[str, float]]) -> None:

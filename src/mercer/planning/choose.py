@@ -25,6 +25,7 @@ from mercer.method.schedule import first_epoch_values
 from mercer.method.spectrum import SMALL_MATRIX, NystromSpectrum, nystrom_spectrum
 from mercer.method.step import best_step_size
 from mercer.operators.tiled import panel_rows
+from mercer.operators.workers import small_operations
 from mercer.planning.memory import estimate_points, kept_bytes, work_bytes
 from mercer.planning.plan import EIGHT_BIT, Plan
 from mercer.planning.resource import Resource
@@ -103,13 +104,14 @@ def choose(
     `keeps` says whether kernel values may be kept: a single epoch has no use for them.
     """
     n, d = points.x.shape
-    found = _levelling(kernel, points, n_outputs, resource, ridge, requests)
+    with small_operations(points.x.device):  # the same numbers for any number of threads
+        found = _levelling(kernel, points, n_outputs, resource, ridge, requests)
+        plain = found.fresh.estimate(None, 0)
+        paper = found.fresh.estimate(level(found.spectrum, found.paper_q), found.paper_q)
     s, q, estimate, batch = found.spectrum.s, found.q, found.estimate, found.batch
     beta, lambda_1 = estimate.beta + ridge, estimate.lambda_1 + ridge / n
     floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
     m = requests.batch_size or int(min(batch.m_G, max(estimate.critical(ridge, n), floor)))
-    plain = found.fresh.estimate(None, 0)
-    paper = found.fresh.estimate(level(found.spectrum, found.paper_q), found.paper_q)
     precision = str(points.dtype).removeprefix("torch.")
     size = resource.element_size
     # Beside the values of the first epoch, Z and all of K for the held-out points.
