@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.torture.faults import tried
 from mercer.files.whole import folder_beside, whole_file, write_text_whole
 
 
@@ -188,3 +189,16 @@ def test_parts_of_a_table_lie_in_the_folder_that_the_next_writer_clears_up(tmp_p
     assert [len(names) for names in seen] == [1, 1, 1]
     assert os.listdir(tmp_path) == [place.name]
     assert pl.read_parquet(place)["x"].to_list() == [0, 1, 2]
+
+
+def test_a_fault_at_any_call_leaves_the_old_file_or_the_new_one(tmp_path):
+    place = tmp_path / "f.txt"
+    place.write_text("old")
+
+    def check(raw):
+        if raw not in (b"old", b"new one"):
+            raise ValueError(f"neither: {raw!r}")
+
+    found = tried("a text", place, lambda: write_text_whole(place, "new one"), check)
+    assert found.cases > 40
+    assert found.failures == ()

@@ -32,7 +32,7 @@ DTYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
 }
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 TEXTS = "__metadata__"
 LENGTH_BYTES = 8
 # Tensors begin at multiples of this.
@@ -64,7 +64,7 @@ def write_tensors(file: BinaryIO, tensors: dict[str, Tensor], texts: dict[str, s
         tensor, begin = tensors[name], end
         end += tensor.nbytes
         header[name] = {
-            "dtype": NAMES[tensor.dtype],
+            "dtype": DTYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
