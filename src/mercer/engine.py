@@ -32,9 +32,10 @@ import torch
 from torch import Tensor
 
 from mercer.data.points import Points
-from mercer.data.rows import Array, Matrix
+from mercer.data.rows import Array
 from mercer.data.targets import TargetUnits
-from mercer.files.checkpoint import Saved, fingerprint, write_checkpoint
+from mercer.files.checkpoint import Saved, write_checkpoint
+from mercer.files.origin import Origin
 from mercer.kernels import Custom, in_units
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
@@ -66,6 +67,7 @@ __all__ = [
     "HeldOutPart",
     "LevelledKernel",
     "Limits",
+    "Origin",
     "Outcome",
     "Plan",
     "Points",
@@ -85,7 +87,6 @@ __all__ = [
     "original_preconditioner",
     "predict_seconds",
     "prepare",
-    "read_checkpoint",
     "sgd_step",
     "train",
     "train_original",
@@ -202,6 +203,7 @@ def fit(
     snapshot: Callable[[Fitted], Any] = lambda fitted: fitted,
     resume: Saved | None = None,
     held_out: Array | None = None,
+    origin: Origin | None = None,
 ) -> Fitted:
     """Prepare the data and train; in float64 where training diverges in float32.
 
@@ -212,8 +214,10 @@ def fit(
     snapshot : what callbacks get as the model, from the machine with its current weights
     resume : a checkpoint to go on from
     held_out : numbers of the rows held out, for checkpoints
+    origin : what the run is made with, for checkpoints; by default the data
     """
     events = Events() if events is None else events
+    made_with = Origin({}, lambda: {"X": data.X, "y": data.Y}) if origin is None else origin
 
     def once(settings: Settings) -> Fitted:
         assert events is not None
@@ -225,14 +229,14 @@ def fit(
         events.on_plan(problem.plan)
         run = _training(problem, data, settings, score, start_from)
         if resume is not None:
-            run.resume(resume.state(problem.y))
+            run.resume(resume.state(run.state, len(run.schedule.panels)))
 
         def look(weights: Tensor, history: History) -> Any:
             return snapshot(Fitted(problem, Outcome(weights, history, False, "", None)))
 
         def save(path: str | os.PathLike[str], state: State) -> None:
             rows = data.rows[:0] if held_out is None else held_out
-            write_checkpoint(path, state, problem, data, rows, fingerprint(data.X, data.Y))
+            write_checkpoint(path, state, problem, data, rows, made_with)
 
         with interrupts() as interrupted:
             outcome = run.run(Dispatch(events, problem.plan, look, save, interrupted))
@@ -249,11 +253,6 @@ def fit(
     plan = fitted.problem.plan
     plan = replace(plan, notes=(*plan.notes, note))
     return replace(fitted, problem=replace(fitted.problem, plan=plan))
-
-
-def read_checkpoint(path: str | os.PathLike[str], X: Matrix, Y: Array) -> Saved:
-    """A checkpoint to resume from, which must be of this data."""
-    return Saved.read(path, fingerprint(X, Y))
 
 
 def _choose_setting(

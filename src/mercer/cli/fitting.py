@@ -21,6 +21,7 @@ from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.messages import CallError, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
+from mercer.files.whole import folder_beside
 from mercer.metrics import Measures, measure
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
@@ -177,9 +178,11 @@ def fit(
 @contextmanager
 def _temporary_folder(beside: Path | None) -> Iterator[Path]:
     """A folder for data larger than memory: beside the output, since /tmp may be kept in memory."""
-    with tempfile.TemporaryDirectory(
-        prefix=".mercer-", dir=None if beside is None else beside.parent
-    ) as name:
+    if beside is not None:
+        with folder_beside(beside) as folder:
+            yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="mercer-") as name:
         yield Path(name)
 
 

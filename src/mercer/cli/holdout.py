@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from mercer.cli.choices import TestChoice
-from mercer.files.container import read_file
+from mercer.files.checkpoint import Saved
 from mercer.tables.table import TableError
 
 Array = NDArray[Any]
@@ -50,6 +49,5 @@ def rows_to_hold_out(y: Array, task: str, test: TestChoice, resume: str | None) 
 
 def _rows_held_out_before(checkpoint: str, n_rows: int) -> Array:
     """The rows that the interrupted run held out, whatever the options say now."""
-    tensors, _ = read_file(checkpoint, "checkpoint")
-    seen = torch.cat([tensors["rows"], tensors["held_out"]]).numpy()
-    return np.setdiff1d(np.arange(n_rows), seen)
+    saved = Saved.read(checkpoint)
+    return np.setdiff1d(np.arange(n_rows), np.concatenate([saved.rows, saved.held_out]))

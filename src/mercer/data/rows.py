@@ -6,6 +6,7 @@ where the tensor is, so data that lives on a device stays there.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -52,10 +53,13 @@ def room(shape: tuple[int, int], like: Tensor, memory: float) -> Tensor:
 
     The file is temporary (TMPDIR says where), and the system removes it with the tensor.
     """
-    if shape[0] * shape[1] * like.element_size() <= memory:
+    size = shape[0] * shape[1] * like.element_size()
+    if size <= memory:
         return like.new_empty(shape)
     dtype = torch.empty(0, dtype=like.dtype).numpy().dtype
     with tempfile.TemporaryFile(prefix="mercer-") as file:
+        if hasattr(os, "posix_fallocate"):  # writing to a mapped file would crash on a full disk
+            os.posix_fallocate(file.fileno(), 0, size)
         return torch.from_numpy(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 

@@ -22,6 +22,7 @@ from mercer.engine import (
     Events,
     Fitted,
     Limits,
+    Origin,
     Requests,
     Resource,
     Saved,
@@ -29,10 +30,9 @@ from mercer.engine import (
     Settings,
     fit,
     prepare,
-    read_checkpoint,
 )
 from mercer.estimators.holdout import arrange, holds_out
-from mercer.estimators.parameters import check_parameters
+from mercer.estimators.parameters import DECISIVE, check_parameters
 from mercer.estimators.saved_model import save
 from mercer.estimators.targets import Targets
 from mercer.estimators.validation import (
@@ -170,7 +170,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 scale=self.machine_.inputs.scale is not None,
             )
             settings = replace(settings, setting=setting)
-        saved = None if resume is None else read_checkpoint(resume, X, targets.encode(y))
+        origin = self._origin(X, y, targets, weight, X_val, y_val, old)
+        saved = None if resume is None else Saved.read(resume, origin)
         data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved)
         if len(held_out):
             y_val = y[held_out]
@@ -189,6 +190,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 snapshot=lambda fitted: commit(copy.copy(self), fitted),
                 resume=saved,
                 held_out=held_out,
+                origin=origin,
             )
         commit(self, fitted)
 
@@ -299,6 +301,30 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             X_val, y_val = take(X, held_out), y[held_out]
         Y_val = None if y_val is None else targets.encode(y_val)
         return Data(X, targets.encode(y), rows, X_val, Y_val, weight), held_out
+
+    def _origin(
+        self,
+        X: Matrix,
+        y: Array,
+        targets: Targets,
+        weight: Array | None,
+        X_val: Matrix | None,
+        y_val: Array | None,
+        old: Array | None,
+    ) -> Origin:
+        """What decides the result of this fit, by the names that the user knows."""
+        parameters = {name: getattr(self, name) for name in DECISIVE}
+        return Origin(
+            parameters,
+            lambda: {
+                "X": X,
+                "y": targets.encode(y),
+                "sample_weight": weight,
+                "X_val": X_val,
+                "y_val": None if y_val is None else targets.encode(y_val),
+                "warm_start": old,
+            },
+        )
 
     def plan(self, X: Any, y: Any, *, resource: Resource | None = None) -> Plan:
         """The plan that `fit` would follow for this data, without training.

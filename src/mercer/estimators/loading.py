@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from mercer.estimators.classifier import KernelClassifier
+from mercer.estimators.parameters import STORED, check_parameters
 from mercer.estimators.regressor import KernelRegressor
-from mercer.estimators.saved_model import SavedModel
+from mercer.estimators.saved_model import SavedModel, is_plain
 from mercer.estimators.targets import Labels, Numbers
-from mercer.files.container import read_file
-from mercer.files.model_file import machine_from
+from mercer.files.checkpoint import MAY_BE_NAN
+from mercer.files.checks import check_indices, check_numbers, expect, stored_tensor
+from mercer.files.container import contents_of, read_file
+from mercer.files.model_file import centres_on_disk, machine_from
 from mercer.files.records import from_data
 from mercer.kernels import kernel_from_dict
+from mercer.planning.memory import free_memory
 from mercer.training.history import History
+
+Estimator = KernelClassifier | KernelRegressor
 
 KINDS: dict[str, type[KernelClassifier] | type[KernelRegressor]] = {
     "KernelClassifier": KernelClassifier,
@@ -25,6 +34,9 @@ KINDS: dict[str, type[KernelClassifier] | type[KernelRegressor]] = {
 
 def load(path: str | os.PathLike[str]) -> KernelClassifier | KernelRegressor:
     """The model that `save` wrote, on the CPU; nothing in the file is run.
+
+    A file that is damaged, or whose contents make no sense, raises `ValueError`.  `device`,
+    `memory_limit`, `n_jobs`, `callbacks` and `verbose` have their defaults again.
 
     >>> import tempfile
     >>> from sklearn.datasets import load_iris
@@ -36,36 +48,88 @@ def load(path: str | os.PathLike[str]) -> KernelClassifier | KernelRegressor:
     >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
     True
     """
-    tensors, data = read_file(path, "model")
+    tensors, data = read_file(path, "model", centres_on_disk)
     saved = from_data(SavedModel, data, repr(os.fspath(path)))
-    if saved.estimator not in KINDS:
-        raise ValueError(
-            f"{os.fspath(path)!r} must hold one of {', '.join(KINDS)}. Got {saved.estimator!r} instead."
-        )
+    with contents_of(path):
+        check_numbers(saved, "", (*MAY_BE_NAN, "classes"))  # labels may be any numbers
+        model = _with_parameters(saved)
+        _set_machine(model, saved, tensors)
+        _set_targets(model, saved)
+        return model
+
+
+def _with_parameters(saved: SavedModel) -> Estimator:
+    """An estimator with the parameters of the file, as far as a file may choose them."""
+    expect(saved.estimator in KINDS, f"it must hold one of {', '.join(KINDS)}. Got {saved.estimator!r}")
     kind = KINDS[saved.estimator]
-    known = inspect.signature(kind).parameters
-    model = kind(**{k: v for k, v in saved.parameters.items() if k in known})
-    if "kernel" not in saved.parameters:  # it was a kernel object
+    known = set(STORED) & set(inspect.signature(kind).parameters)
+    given = {name: value for name, value in saved.parameters.items() if name in known}
+    expect(all(is_plain(value) for value in given.values()), "parameters must be numbers or texts")
+    model = kind(**given)
+    if "kernel" not in given:  # it was a kernel object
         model.kernel = kernel_from_dict(saved.kernel)
-    model.plan_ = saved.plan
-    model.machine_ = machine_from(tensors, saved.machine, in_place=saved.plan.data_on_disk)
+    check_parameters(model)
+    return model
+
+
+def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]) -> None:
+    """Set all fitted attributes but those of the targets."""
+    machine, plan = machine_from(tensors, saved.machine), saved.plan
+    (n, n_outputs), dtype = machine.alpha.shape, str(machine.alpha.dtype).removeprefix("torch.")
+    expect(
+        (plan.n, plan.n_outputs, plan.precision) == (n, n_outputs, dtype),
+        f"the plan must be for {n} rows and {n_outputs} outputs in {dtype}, as the weights are",
+    )
+    expect(
+        all(
+            0 < value < math.inf
+            for value in (plan.beta_plain, plan.beta, plan.lambda_1_plain, plan.lambda_1)
+        ),
+        "beta and lambda_1 of the plan must be positive",
+    )
+    expect(0 <= saved.ridge < math.inf, "the ridge must be a finite number, at least 0")
+    d, names = machine.inputs.n_features, saved.feature_names
+    expect(saved.n_features_in == d, f"it must be for {d} features, as its inputs are")
+    expect(names is None or len(names) == d, f"it must name all of its {d} features, or none")
+    model.machine_ = machine
+    model.plan_ = plan
     model.kernel_ = kernel_from_dict(saved.kernel)
     model.bandwidth_ = getattr(model.kernel_, "bandwidth", None)
     model.ridge_ = saved.ridge
-    model.eigenvalues_ = np.array(saved.plan.eigenvalues)
+    model.eigenvalues_ = np.array(plan.eigenvalues)
     model.history_ = History(saved.history)
     model.selection_ = saved.selection
     model.converged_, model.stop_reason_ = saved.converged, saved.stop_reason
     model.n_iter_ = len(saved.history)
     model.best_epoch_, model.best_loss_ = saved.best_epoch, saved.best_loss
-    model.n_features_in_ = saved.n_features_in
-    if saved.feature_names is not None:
-        model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    model.n_features_in_ = d
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
     model.metadata_ = saved.metadata
-    model._set_dual_coef(tensors["training_rows"].numpy(), saved.n_rows)
-    if saved.classes is None:
+    rows = stored_tensor(tensors, "training_rows", (n,), torch.int64)
+    check_indices("training_rows", rows, saved.n_rows)
+    too_many = f"the weights of {saved.n_rows} rows must fit into the memory of this machine"
+    expect(saved.n_rows * n_outputs * machine.alpha.element_size() <= free_memory(), too_many)
+    try:
+        model._set_dual_coef(rows.numpy(), saved.n_rows)
+    except MemoryError as error:  # a process may have less than there is
+        raise ValueError(too_many) from error
+
+
+def _set_targets(model: Estimator, saved: SavedModel) -> None:
+    """Set how outputs become predictions; there must be as many as the weights have."""
+    n_outputs = model.machine_.alpha.shape[1]
+    if isinstance(model, KernelRegressor):
+        expect(saved.classes is None, "a regressor has no classes")
+        expect(n_outputs == 1 or not saved.single, f"it must predict {n_outputs} numbers, not one")
         model._targets = Numbers(saved.single)
-    else:
-        model._targets = Labels(saved.classes.array(), saved.multilabel)
-        model.classes_, model.logit_scale_ = model._targets.classes, saved.logit_scale
-    return model
+        return
+    if saved.classes is None:
+        raise ValueError("a classifier must have classes")
+    targets = Labels(saved.classes.array(), saved.multilabel)
+    count = len(targets.classes)
+    expect(saved.multilabel or count >= 2, "a classifier must have two classes or more")
+    wanted = 1 if targets.is_binary else count
+    expect(wanted == n_outputs, f"{count} classes must have {wanted} outputs. Got {n_outputs}")
+    expect(0 < saved.logit_scale < math.inf, "`logit_scale` must be positive")
+    model._targets, model.classes_, model.logit_scale_ = targets, targets.classes, saved.logit_scale

@@ -45,6 +45,35 @@ def _size(value: Any) -> bool:
     return memory is None or 0 < memory < math.inf
 
 
+# Parameters that decide what is computed: a checkpoint is resumed with the same values only.  Class
+# weights are part of the weights of rows, which are compared as well.
+DECISIVE = (
+    "kernel",
+    "bandwidth",
+    "ridge",
+    "scale",
+    "n_pca_components",
+    "subsample_size",
+    "preconditioner_rank",
+    "batch_size",
+    "step_size",
+    "early_stopping",
+    "validation_fraction",
+    "precision",
+)
+# Parameters that a model file keeps.  No other is read from one: a file must not choose a path, a
+# device, memory or threads, nor what is run or printed.
+STORED = (
+    *DECISIVE,
+    "class_weight",
+    "max_iter",
+    "tol",
+    "interpolation_tol",
+    "n_iter_no_change",
+    "warm_start",
+    "random_state",
+)
+
 AUTO = one_of("auto")
 RULES: dict[str, tuple[Rule, str]] = {
     "bandwidth": (either(AUTO, number(above=True)), 'a positive, finite number, or "auto"'),

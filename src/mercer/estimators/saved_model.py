@@ -7,6 +7,7 @@ and fields that a file does not have take their defaults.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from mercer.data.rows import Array
+from mercer.estimators.parameters import STORED
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Numbers
 from mercer.files.container import write_file
 from mercer.files.model_file import kernel_data, machine_parts
@@ -23,20 +25,49 @@ from mercer.planning.plan import Plan
 from mercer.selection.search import Selection
 from mercer.training.history import Epoch
 
+# Types of labels by the letters of their dtype.
+LABELS: dict[str, tuple[type, ...]] = {
+    "b": (bool,),
+    "i": (int,),
+    "u": (int,),
+    "f": (int, float),
+    "U": (str,),
+    "object": (bool, int, float, str),
+}
+
+# An array of texts takes room for the longest in each place.
+MOST_LABEL_CHARACTERS = 1 << 28
+
 
 @dataclass(frozen=True)
 class Values:
-    """An array as plain data."""
+    """Class labels as plain data: numbers, or text."""
 
     values: list[Any]
     dtype: str
 
     @classmethod
     def of(cls, array: Array) -> Values:
-        return cls(array.tolist(), "object" if array.dtype.kind == "O" else array.dtype.str)
+        values = [value.item() if isinstance(value, np.generic) else value for value in array.tolist()]
+        found = cls(values, "object" if array.dtype.kind == "O" else array.dtype.str)
+        found.array()  # raises for labels that could not be read again
+        return found
 
     def array(self) -> Array:
-        return np.array(self.values, dtype=self.dtype)
+        kind = LABELS.get(re.sub("[0-9]+$", "", self.dtype.lstrip("<>=|")))
+        if kind is None or not all(type(value) in kind for value in self.values):
+            raise ValueError(f"Labels must be numbers, texts or booleans. Got others in {self.dtype!r}")
+        if len(set(self.values)) != len(self.values):
+            raise ValueError("Labels must be different from one another. Got some twice")
+        dtype = self.dtype
+        if kind == LABELS["U"]:  # as long as the texts are, whatever the file says
+            dtype, longest = "U", max((len(value) for value in self.values), default=0)
+            if len(self.values) * longest > MOST_LABEL_CHARACTERS:
+                raise ValueError("Labels must be texts of a sensible length. Got longer ones")
+        try:
+            return np.array(self.values, dtype=dtype)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"Labels must fit into {self.dtype!r}. Got others") from error
 
 
 @dataclass(frozen=True)
@@ -72,6 +103,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
     names = getattr(model, "feature_names_in_", None)
     targets = model._targets
     labels = targets if isinstance(targets, Labels) else None
+    given = model.get_params(deep=False)
+    parameters = {name: given[name] for name in STORED if name in given}
     saved = SavedModel(
         estimator=type(model).__name__,
         machine=machine,
@@ -81,7 +114,7 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         n_rows=len(model.dual_coef_),
         n_features_in=model.n_features_in_,
         ridge=model.ridge_,
-        parameters={k: v for k, v in model.get_params(deep=False).items() if _is_plain(v)},
+        parameters={name: value for name, value in parameters.items() if is_plain(value)},
         selection=model.selection_,
         converged=model.converged_,
         stop_reason=model.stop_reason_,
@@ -94,9 +127,10 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         feature_names=None if names is None else tuple(str(name) for name in names),
         metadata=model.metadata_ if metadata is None else dict(metadata),
     )
-    write_file(path, "model", tensors, to_data(saved))
+    # Metadata is the user's own, and stored as it is.
+    write_file(path, "model", tensors, {**to_data(saved), "metadata": saved.metadata})
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Parameters that a file can hold; others belong to the fit and are not needed any more."""
     return value is None or isinstance(value, (bool, int, float, str))

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.rows import Array, Matrix, take
-from mercer.data.targets import TargetUnits
-from mercer.files.container import read_file, write_file
-from mercer.files.model_file import MachineData, kernel_and_inputs, kernel_data, machine_parts
+from mercer.data.rows import Array
+from mercer.files.checks import FLOATS, check_indices, check_numbers, expect, stored_tensor
+from mercer.files.container import contents_of, read_file, write_file
+from mercer.files.model_file import kernel_and_inputs, kernel_data, machine_parts, target_units
+from mercer.files.origin import MadeWith, Origin
 from mercer.files.records import from_data, to_data
 from mercer.kernels import kernel_from_dict
 from mercer.method.preconditioner import LevelledKernel
+from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.planning.plan import Plan
 from mercer.selection.search import Selection
 from mercer.training.problem import Data, Problem
-from mercer.training.state import State
+from mercer.training.state import Progress, State
 
-# Rows whose contents are compared, spread over all of them.
-COMPARED_ROWS = 1_000
+# Numbers that may be missing, as NaN, in what was measured on the way.
+MAY_BE_NAN = ("validation_score", "loss")
 
 
-def fingerprint(X: Matrix, y: Array) -> str:
-    """Distinguishes data from other data, without reading all of it."""
-    rows = np.unique(np.linspace(0, len(X) - 1, COMPARED_ROWS).astype(int))
-    values = take(X, rows).cpu().numpy()
-    digest = hashlib.blake2b(f"{tuple(X.shape)} {values.dtype} {y.shape}".encode(), digest_size=16)
-    digest.update(values.tobytes())
-    digest.update(str(y[rows].tolist()).encode())
-    return digest.hexdigest()
+@dataclass(frozen=True)
+class CheckpointData:
+    """What a checkpoint holds beside its tensors."""
+
+    machine: dict[str, Any]
+    kernel: dict[str, Any]
+    ridge: float
+    plan: Plan
+    training: dict[str, Any]
+    origin: MadeWith
+    selection: Selection | None = None
 
 
 def write_checkpoint(
@@ -45,9 +48,9 @@ def write_checkpoint(
     problem: Problem,
     data: Data,
     held_out: Array,
-    mark: str,
+    origin: Origin,
 ) -> None:
-    """Write the state of a run; `mark` is the fingerprint of its data."""
+    """Write the state of a run, and what it was made with."""
     tensors, machine = machine_parts(problem.machine)
     from_the_data = ("centres", "extended_centres", "alpha")
     tensors = {name: tensor for name, tensor in tensors.items() if name not in from_the_data}
@@ -62,7 +65,7 @@ def write_checkpoint(
         "plan": to_data(problem.plan),
         "selection": None if problem.selection is None else to_data(problem.selection),
         "training": progress,
-        "fingerprint": mark,
+        "origin": origin.to_data(),
     }
     write_file(path, "checkpoint", tensors, contents)
 
@@ -71,19 +74,21 @@ def write_checkpoint(
 class Saved:
     """A checkpoint that has been read."""
 
+    path: str
     tensors: dict[str, Tensor]
-    contents: dict[str, Any]
+    contents: CheckpointData
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], mark: str | None = None) -> Saved:
-        """For the data with this fingerprint, or without data."""
-        tensors, contents = read_file(path, "checkpoint")
-        if mark is not None and contents["fingerprint"] != mark:
-            raise ValueError(
-                f"{os.fspath(path)!r} must be resumed with the data it was made with. Got other rows, "
-                "another order or another type: give the same X and y, or start without `resume`."
-            )
-        return cls(tensors, contents)
+    def read(cls, path: str | os.PathLike[str], origin: Origin | None = None) -> Saved:
+        """To resume a run of this origin, or to look at without data."""
+        tensors, data = read_file(path, "checkpoint")
+        contents = from_data(CheckpointData, data, repr(os.fspath(path)))
+        if origin is not None:
+            origin.check(path, contents.origin)
+        with contents_of(path):
+            check_numbers(contents, "", MAY_BE_NAN)
+            _check_rows(tensors, contents, math.inf if origin is None else origin.n_rows)
+        return cls(os.fspath(path), tensors, contents)
 
     @property
     def rows(self) -> Array:
@@ -95,33 +100,95 @@ class Saved:
 
     def problem(self, data: Data, device: torch.device) -> Problem:
         """The problem as it was, with the points prepared again from the data."""
-        contents = self.contents
-        plan = from_data(Plan, contents["plan"], "The checkpoint")
+        with contents_of(self.path):
+            return self._problem(data, device)
+
+    def _problem(self, data: Data, device: torch.device) -> Problem:
+        contents, plan = self.contents, self.contents.plan
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
-        kernel, inputs = kernel_and_inputs(self.tensors, contents["machine"])
+        kernel, inputs = kernel_and_inputs(self.tensors, contents.machine)
+        n_features, n_outputs = data.X.shape[1], data.Y.shape[1]
+        expect(inputs.n_features == n_features, f"it must be of data with {n_features} features")
         memory = 0.0 if plan.data_on_disk else math.inf
         points = inputs.points(data.X, data.rows, like, True, memory)
-        scale = from_data(MachineData, contents["machine"], "The checkpoint").target_scale
-        units = TargetUnits(self.tensors["offset"].double(), scale)
+        units = target_units(self.tensors, contents.machine, n_outputs)
         y = units.encode(data.Y[data.rows], like)  # (n, l)
-        # Copies, since a product may round by where in memory its matrices begin.
-        V, D = (self.tensors[f"levelled.{name}"].to(like, copy=True) for name in "VD")
-        selection = contents["selection"]
+        expect(bool(torch.isfinite(y).all()), "`offset` must be the mean of the targets")
+        expect(points.bound < torch.finfo(points.dtype).max, "its features must have finite lengths")
+        V = stored_tensor(self.tensors, "levelled.V", (None, None), *FLOATS)
+        D = stored_tensor(self.tensors, "levelled.D", (V.shape[1],), *FLOATS)
+        expect(len(V) <= len(y), "the subsample must be some of the rows")
         return Problem(
-            kernel_from_dict(contents["kernel"]),
-            contents["ridge"],
+            kernel_from_dict(contents.kernel),
+            contents.ridge,
             KernelMachine(kernel, inputs, points, torch.zeros_like(y), units),
-            LevelledKernel(V, D),
+            LevelledKernel(V.to(like), D.to(like)),
             plan,
             y,
-            None if selection is None else from_data(Selection, selection, "The checkpoint"),
+            contents.selection,
         )
 
-    def state(self, like: Tensor) -> State:
-        """The state of the run, on the device and in the precision of `like`."""
+    def state(self, begun: State, n_panels: int) -> State:
+        """The state of the run, for one that has begun anew on the same problem."""
         tensors = {
             name.removeprefix("training."): tensor
             for name, tensor in self.tensors.items()
             if name.startswith("training.")
         }
-        return State.from_parts(tensors, self.contents["training"], like)
+        with contents_of(self.path):
+            _check_tensors(tensors, begun)
+            state = State.from_parts(tensors, self.contents.training, begun.weights)
+            _check_progress(state.progress, begun.progress.step, n_panels)
+        # When to stop is the model's to say, and may have changed since.
+        stopping = begun.progress.stopping
+        state.progress.stopping = replace(
+            state.progress.stopping, patience=stopping.patience, tolerance=stopping.tolerance
+        )
+        return state
+
+
+def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: float) -> None:
+    """Rows and plan must fit together."""
+    plan, ridge = contents.plan, contents.ridge
+    rows, held_out = (
+        stored_tensor(tensors, name, (None,), torch.int64) for name in ("rows", "held_out")
+    )
+    check_indices("rows", torch.cat([rows, held_out]), n_rows)
+    n = len(rows)
+    expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
+    expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
+    expect(plan.precision in ("float32", "float64"), "the precision must be float32 or float64")
+    positive, not_negative = (plan.step_size, plan.beta), (plan.ridge, ridge, plan.kept_memory)
+    expect(
+        all(0 < number < math.inf for number in positive)
+        and all(0 <= number < math.inf for number in not_negative),
+        "step size, beta, ridge and kept memory must be finite, and none of them negative",
+    )
+
+
+def _check_tensors(tensors: dict[str, Tensor], begun: State) -> None:
+    """Tensors must have the shapes of a run that has begun on the same problem."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in begun.parts()[0].items()}
+    expect(set(shapes) <= set(tensors), f"it must have {', '.join(sorted(shapes))}")
+    shapes["best"] = tuple(begun.weights.shape)
+    if begun.settled is not None:
+        shapes["best_predictions"] = tuple(begun.settled.shape)
+    for name in {field.name for field in fields(State)} & set(tensors):
+        # Weights may be infinite where training has just diverged, which the guard is for.
+        stored_tensor(tensors, name, shapes.get(name, ()), *FLOATS, finite=name != "weights")
+    expect(("best" in tensors) == ("best_predictions" in tensors), "the best weights are incomplete")
+    safe = tensors["safe"]
+    expect(bool((safe > 0).all() & (safe <= 1).all()), "`safe` must be between 0 and 1")
+
+
+def _check_progress(progress: Progress, step: Step, n_panels: int) -> None:
+    """Progress must be possible with this step and so many panels."""
+    check_numbers(progress, "training", MAY_BE_NAN)
+    expect(
+        replace(progress.step, eta=step.eta) == step and 0 < progress.step.eta <= step.eta,
+        "its step must be that of its plan, or smaller",
+    )
+    expect(
+        progress.epoch == len(progress.epochs) + 1 and 0 <= progress.panel <= n_panels,
+        "it must be at a panel of the epoch after those that it has",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,12 +14,25 @@ from mercer.data.bytes import Grid
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points, byte_points
 from mercer.data.targets import TargetUnits
+from mercer.files.checks import (
+    FLOATS,
+    check_indices,
+    check_numbers,
+    expect,
+    stored_tensor,
+    stored_tensor_if_any,
+)
 from mercer.files.records import from_data, to_data
 from mercer.kernels import Custom, Kernel, kernel_from_dict
 from mercer.model.machine import KernelMachine
 
 # Tensors of `Inputs` are stored under names of their own.
 PREFIX = "inputs."
+# Centres are stored as they are in memory, so that a file larger than memory is written without a copy.
+BYTE_CENTRES = "centres"
+FLOAT_CENTRES = "extended_centres"
+# Predictions may not come near the largest float64.
+LARGEST_PREDICTION = 1e300
 
 
 @dataclass(frozen=True)
@@ -40,9 +55,8 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
         for field in fields(inputs)
         if isinstance(getattr(inputs, field.name), Tensor)
     }
-    # As they are in memory, so that a file larger than memory is written and read without a copy.
     centres = machine.centres
-    tensors["centres" if centres.extended is None else "extended_centres"] = centres.rows
+    tensors[BYTE_CENTRES if centres.extended is None else FLOAT_CENTRES] = centres.rows
     tensors |= {"alpha": machine.alpha, "offset": machine.units.offset}
     data = MachineData(
         kernel_data(machine.kernel),
@@ -65,35 +79,75 @@ def kernel_data(kernel: Kernel) -> dict[str, Any]:
     return kernel.to_dict()
 
 
-def machine_from(tensors: dict[str, Tensor], data: Any, *, in_place: bool = False) -> KernelMachine:
-    """The machine; with `in_place` its centres stay in the file and are read as they are needed."""
-    if not in_place:  # a product may round by where in memory its matrices begin
-        tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+def centres_on_disk(data: Any) -> Collection[str]:
+    """The tensors that stay on disk, given the unchecked data of a model file."""
+    plan = data.get("plan") if isinstance(data, dict) else None
+    on_disk = isinstance(plan, dict) and plan.get("data_on_disk") is True
+    return (BYTE_CENTRES, FLOAT_CENTRES) if on_disk else ()
+
+
+def machine_from(tensors: dict[str, Tensor], data: Any) -> KernelMachine:
+    """The machine, whose parts must fit together."""
     kernel, inputs = kernel_and_inputs(tensors, data)
-    alpha = tensors["alpha"]
-    if "extended_centres" in tensors:
-        centres = Points.of_whole(tensors["extended_centres"])
-    else:
-        x = tensors["centres"]
-        centres = byte_points(x, alpha.dtype) if x.dtype == torch.int8 else kernel.points(x)
-    found = from_data(MachineData, data, "The file")
-    units = TargetUnits(tensors["offset"].double(), found.target_scale)
-    return KernelMachine(kernel, inputs, centres, alpha, units, found.in_double)
+    alpha = stored_tensor(tensors, "alpha", (None, None), *FLOATS)
+    expect(alpha.numel() > 0, "`alpha` must have a weight for each centre and output. Got none")
+    units = target_units(tensors, data, alpha.shape[1])
+    centres = _centres(tensors, inputs, alpha)
+    # |f| at the centres is at most sum_i |alpha_i| max_j k(x_j, x_j), and then in the targets' units.
+    weight, largest = alpha.abs().sum(0, dtype=torch.float64).max(), kernel.diagonal(centres).max()
+    most = float(weight * largest)
+    fits = most < torch.finfo(alpha.dtype).max and most * units.scale < LARGEST_PREDICTION
+    expect(fits, "its function must be finite. Got larger weights")
+    in_double = from_data(MachineData, data, "The file").in_double
+    return KernelMachine(kernel, inputs, centres, alpha, units, in_double)
+
+
+def target_units(tensors: dict[str, Tensor], data: Any, n_outputs: int) -> TargetUnits:
+    """The units of the targets."""
+    offset = stored_tensor(tensors, "offset", (n_outputs,), *FLOATS).double()
+    scale = from_data(MachineData, data, "The file").target_scale
+    expect(0 < scale < math.inf, "`target_scale` must be a positive number")
+    return TargetUnits(offset, scale)
 
 
 def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, Inputs]:
     """What a machine does to its inputs, without its centres."""
-    found = from_data(MachineData, data, "The file")
-    known = {field.name for field in fields(Inputs)}
-    arrays: dict[str, Any] = {
-        name.removeprefix(PREFIX): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX) in known
-    }
+    found = from_data(MachineData, data, "The machine")
+    check_numbers(found, "machine")
+    d, float64 = found.n_features, torch.float64
+    columns = stored_tensor_if_any(tensors, f"{PREFIX}columns", (None,), torch.int64)
+    if columns is not None:
+        check_indices("columns", columns, d)
+    width = d if columns is None else len(columns)
+    expect(width >= 1, "the machine must have at least one feature")
     inputs = Inputs(
-        n_features=found.n_features,
+        n_features=d,
+        columns=columns,
+        constants=stored_tensor(tensors, f"{PREFIX}constants", (d - width,), float64),
+        shift=stored_tensor(tensors, f"{PREFIX}shift", (width,), float64),
+        scale=stored_tensor_if_any(tensors, f"{PREFIX}scale", (width,), float64),
+        projection=stored_tensor_if_any(tensors, f"{PREFIX}projection", (width, None), float64),
         lossless=found.lossless,
         grid=found.grid,
-        **{"columns": None, **arrays},
     )
+    expect(
+        inputs.scale is None or bool((inputs.scale > 0).all()),
+        "the scales of features must be positive",
+    )
+    expect(1 <= inputs.width <= width, "the projection must have between one direction and all")
+    grid = inputs.grid
+    if grid is not None:
+        sensible = math.isfinite(grid.offset) and 0 < grid.scale < math.inf
+        plain = inputs.scale is None and inputs.projection is None
+        expect(sensible and plain, "data stored as bytes must have a finite grid, and no other scale")
     return kernel_from_dict(found.kernel), inputs
+
+
+def _centres(tensors: dict[str, Tensor], inputs: Inputs, alpha: Tensor) -> Points:
+    n, width = len(alpha), inputs.width
+    if inputs.grid is not None:
+        return byte_points(stored_tensor(tensors, BYTE_CENTRES, (n, width), torch.int8), alpha.dtype)
+    extended = stored_tensor(tensors, FLOAT_CENTRES, (n, width + 2), alpha.dtype)
+    centres = Points.of_extended(extended)  # their norms are computed again
+    expect(math.isfinite(centres.bound), "the squared lengths of centres must be finite")
+    return centres

@@ -14,33 +14,29 @@ from typing import Any, TypeVar
 import msgspec
 
 Record = TypeVar("Record")
-INFINITY = "Infinity"  # JSON has no number for it
+INFINITY = "Infinity"  # JSON has no numbers for it, nor for what is no number
+NOT_A_NUMBER = "NaN"
 
 
 def to_data(record: Any) -> Any:
     """A dataclass as what JSON can hold."""
-    return _without_infinity(asdict(record))
+    return _as_json(asdict(record))
 
 
 def from_data(kind: type[Record], data: Any, name: str) -> Record:
     """The record that `to_data` wrote; `name` says in errors what was read."""
     try:
-        return msgspec.convert(_with_infinity(data), kind)
-    except msgspec.ValidationError as error:
+        # Not strictly: where a number is expected, and only there, a text may stand for infinity.
+        return msgspec.convert(data, kind, strict=False)
+    except (msgspec.ValidationError, OverflowError, UnicodeError) as error:
         raise ValueError(f"{name} has invalid contents: {error}.") from error
 
 
-def _without_infinity(data: Any) -> Any:
+def _as_json(data: Any) -> Any:
     if isinstance(data, Mapping):
-        return {key: _without_infinity(value) for key, value in data.items()}
+        return {key: _as_json(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_without_infinity(value) for value in data]
-    return INFINITY if isinstance(data, float) and data == math.inf else data
-
-
-def _with_infinity(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {key: _with_infinity(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_with_infinity(value) for value in data]
-    return math.inf if data == INFINITY else data
+        return [_as_json(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return NOT_A_NUMBER if math.isnan(data) else INFINITY if data > 0 else f"-{INFINITY}"
+    return data

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from mercer.files.records import from_data
 from mercer.kernels.base import Kernel
 from mercer.kernels.custom import Custom
 from mercer.kernels.neural_tangent import NeuralTangent
@@ -86,14 +87,12 @@ def in_units(kernel: Kernel, unit: float) -> Kernel:
 def kernel_from_dict(data: dict[str, Any]) -> Kernel:
     """The kernel that `Kernel.to_dict` described; fields of newer versions are ignored."""
     name = data.get("name")
-    if name not in KERNELS:
+    if not isinstance(name, str) or name not in KERNELS:
         raise ValueError(
             f"A stored kernel must be one of {', '.join(sorted(KERNELS))}. Got {name!r} instead: "
             "a kernel function of your own cannot be read back from data, so pass it again."
         )
-    kind = KERNELS[name]
-    known = {field.name for field in fields(kind)}
-    return kind(**{key: value for key, value in data.items() if key in known})
+    return from_data(KERNELS[name], data, "A stored kernel")
 
 
 def is_translation_invariant(kernel: KernelLike) -> bool:

@@ -12,6 +12,9 @@ from mercer.data.points import Points
 from mercer.kernels.distances import squared_distances
 from mercer.kernels.radial import Radial
 
+# Deeper networks have a kernel that is constant but for rounding error.
+MOST_LAYERS = 1_000
+
 
 @dataclass(frozen=True)
 class NeuralTangent(Radial):
@@ -32,8 +35,10 @@ class NeuralTangent(Radial):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.depth, int) and self.depth >= 1):
-            raise ValueError(f"`depth` must be a whole number, at least 1. Got {self.depth!r} instead.")
+        if not (isinstance(self.depth, int) and 1 <= self.depth <= MOST_LAYERS):
+            raise ValueError(
+                f"`depth` must be a whole number from 1 to {MOST_LAYERS}. Got {self.depth!r} instead."
+            )
 
     def _profile_(self, u: Tensor) -> Tensor:
         raise NotImplementedError("The neural tangent kernel is not a function of distance alone.")

@@ -30,7 +30,8 @@ class Radial(Kernel):
     tolerance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
+        # So must its square, which distances are divided by.
+        if not (self.bandwidth > 0 and 0 < self.bandwidth * self.bandwidth < math.inf):
             raise ValueError(
                 f"`bandwidth` must be a positive, finite number. Got {self.bandwidth!r} instead. "
                 'Give the distance over which the function varies, or "auto".'

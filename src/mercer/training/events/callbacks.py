@@ -9,6 +9,7 @@ import csv
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -71,8 +72,9 @@ class Callback:
 class Checkpoint(Callback):
     """Save the state of training, for `fit(X, y, resume=path)`.
 
-    A checkpoint is written when `minutes` have passed since the last one, and when training is
-    interrupted by Ctrl-C.
+    A checkpoint is written when `minutes` have passed since the last attempt, and when training is
+    interrupted by Ctrl-C.  Where it cannot be written, because the disk is full for example, a warning
+    says why and training goes on.
 
     >>> from mercer import KernelRegressor
     >>> KernelRegressor(callbacks=[Checkpoint("run.checkpoint", minutes=5)])  # doctest: +ELLIPSIS
@@ -84,19 +86,35 @@ class Checkpoint(Callback):
             raise ValueError(f"`minutes` must be at least 0. Got {minutes!r} instead.")
         self.path = path
         self.minutes = minutes
-        self._written = -math.inf
+        self._tried = -math.inf
+        self._told: set[str] = set()  # reasons that were warned of
 
     def on_fit_begin(self, plan: Plan) -> None:
-        self._written = time.perf_counter()
+        self._tried = time.perf_counter()
+        self._told.clear()
 
     def on_panel_end(self, run: Run) -> str | None:
-        if run.interrupted or time.perf_counter() - self._written >= 60 * self.minutes:
-            run.save_checkpoint(self.path)
-            self._written = time.perf_counter()
+        if run.interrupted or time.perf_counter() - self._tried >= 60 * self.minutes:
+            self._write(run)
+            self._tried = time.perf_counter()
         return None
 
     def on_epoch_end(self, run: Run) -> str | None:
         return self.on_panel_end(run) if run.interrupted else None
+
+    def _write(self, run: Run) -> None:
+        try:
+            run.save_checkpoint(self.path)
+        except (OSError, ValueError) as error:  # ValueError: the kernel is a function
+            reason = getattr(error, "strerror", None) or str(error)
+            if reason not in self._told:
+                self._told.add(reason)
+                warnings.warn(
+                    f"The checkpoint {os.fspath(self.path)!r} could not be written: {reason}. Training "
+                    "goes on, and the next attempt may succeed.",
+                    UserWarning,
+                    stacklevel=2,
+                )
 
 
 class TimeLimit(Callback):
