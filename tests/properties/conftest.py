@@ -1,0 +1,23 @@
+"""Settings of Hypothesis for the laws in this folder, and a device that is the same everywhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples on every machine and in every run.  A fit takes milliseconds to a tenth of a second,
+# so a few examples of each law are what a test run has time for.
+settings.register_profile(
+    "laws",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("laws")
+
+
+@pytest.fixture(autouse=True)
+def _same_plan(on_desk):
+    """Plans depend on the device; two fits of one law must not be measured apart."""
