@@ -113,7 +113,6 @@ def test_a_model_that_breaks_a_law_is_found(fitted, factor, law):
     assert law in [name for name, _ in fits.broken_laws(case, wrong, table)]
 
 
-
 def test_an_error_is_a_failure_of_its_case(fitted, monkeypatch):
     def crash(self, X, y):
         raise ZeroDivisionError("of all things")

@@ -21,7 +21,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from benchmarks.torture.record import Count, Size
 from mercer import KernelClassifier, KernelRegressor
 from mercer.method.critical_batch import ROUNDING_IN_TARGETS
 
+Precision = Literal["float32", "float64"]
 CASES = 3_200
 FEWEST_ROWS, MOST_ROWS = 150, 1_500
 KERNELS = (
@@ -82,9 +83,9 @@ class Case:
     y_offset: float
     tolerance: float
     max_iter: int
-    precision: str
+    precision: Precision
     single_inputs: bool  # X in float32
-    early_stopping: bool | str
+    early_stopping: bool | Literal["auto"]
 
     @classmethod
     def draw(cls, seed: int, number: int) -> Case:
@@ -241,7 +242,6 @@ def attempt(case: Case) -> Outcome:
         broken = tuple(broken_laws(case, model, table))
     kinds = tuple(f"{w.category.__name__}: {str(w.message).split('.')[0][:60]}" for w in told)
     return Outcome(case, model, broken, kinds)
-
 
 
 def run(size: Size) -> list[Count]:

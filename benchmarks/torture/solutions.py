@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.torture.datasets import Array, Floats, median_distance, names, plain, pool
-from benchmarks.torture.fits import INTERPOLATED, MEASURED_BEFORE, encoded
+from benchmarks.torture.fits import INTERPOLATED, MEASURED_BEFORE, Precision, encoded
 from benchmarks.torture.record import Count, Size
 from mercer import KernelRegressor
 from tests import oracles
@@ -45,7 +45,7 @@ RIDGES = (0.0, 1e-3, 0.01, 1.0)
 MAX_ITER = 400
 # interpolation_tol, and the error of a kernel value: smooth kernels are allowed 2e-6 in float32, and
 # a few units of rounding of distances come on top.
-PRECISIONS = {"float64": (1e-10, 1e-11), "float32": (1e-6, 1e-5)}
+PRECISIONS: dict[Precision, tuple[float, float]] = {"float64": (1e-10, 1e-11), "float32": (1e-6, 1e-5)}
 # Where the bound is larger than this share of the targets' spread, it says nothing.
 USEFUL = 0.1
 
@@ -59,7 +59,7 @@ class Case:
     kernel: str
     width: float  # times the median distance
     ridge: float
-    precision: str
+    precision: Precision
 
     @classmethod
     def draw(cls, seed: int, number: int) -> Case:

@@ -78,7 +78,7 @@ def _problem(number: int) -> tuple[Any, Array, Array]:
         kernel,
         bandwidth=float(rng.choice([0.3, 1.0, 3.0])) * median_distance(table.X),
         ridge=float(rng.choice([0.0, 0.01])),
-        precision=str(rng.choice(["float32", "float64"])),
+        precision="float32" if rng.random() < 0.5 else "float64",
         subsample_size=n // 2,
         preconditioner_rank=max(1, n // 20),
         batch_size=int(rng.integers(20, n)),

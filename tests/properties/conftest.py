@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # The same examples on every machine and in every run.  A fit takes milliseconds to a tenth of a second,
 # so a few examples of each law are what a test run has time for.
@@ -13,6 +13,7 @@ settings.register_profile(
     database=None,
     deadline=None,
     max_examples=8,
+    phases=[Phase.explicit, Phase.generate],  # data comes from seeds, of which none is simpler
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("laws")

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import problems
 
+from mercer import KernelClassifier
+
 
 @given(problems(classes=5), st.booleans(), st.sampled_from([1.0, 100.0]))
 def test_probabilities_lie_between_0_and_1_sum_to_1_and_agree_with_predict(problem, holds_out, far):
@@ -34,7 +36,8 @@ def test_confident_probabilities_still_lie_between_0_and_1(problem, exponent):
 @given(problems(classes=2))
 def test_decisions_order_probabilities(problem):
     model = problem.fitted()
-    decisions, positive = model.decision_function(problem.X_new), model.predict_proba(problem.X_new)[:, 1]
+    decisions = model.decision_function(problem.X_new)
+    positive = model.predict_proba(problem.X_new)[:, 1]
     order = decisions.argsort()
     assert (np.diff(positive[order]) >= 0).all()
     np.testing.assert_array_equal(model.predict(problem.X_new) == model.classes_[1], decisions > 0)
@@ -42,8 +45,6 @@ def test_decisions_order_probabilities(problem):
 
 @given(problems(), st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_each_of_several_labels_has_a_probability_of_its_own(problem, n_labels, seed):
-    from mercer import KernelClassifier
-
     indicator = np.random.default_rng(seed).integers(0, 2, size=(len(problem.X), n_labels))
     indicator[:2] = [[0] * n_labels, [1] * n_labels]  # both values of every label
     model = KernelClassifier(**problem.parameters).fit(problem.X, indicator)
@@ -56,8 +57,6 @@ def test_each_of_several_labels_has_a_probability_of_its_own(problem, n_labels, 
 @pytest.mark.parametrize("value", [0, 1])
 def test_a_decision_of_exactly_zero_is_the_first_class(value):
     """A tie: both classes at the same point."""
-    from mercer import KernelClassifier
-
     model = KernelClassifier("gaussian", bandwidth=1.0, ridge=0.1, random_state=value)
     model.fit(np.zeros((4, 1)), [0, 1, 0, 1])
     probabilities = model.predict_proba(np.zeros((1, 1)))

@@ -69,9 +69,7 @@ def test_names_of_classes_do_not_matter(problem):
     names = np.array(["ant", "bee", "cat", "dog"])
     expected = problem.fitted()
     renamed = problem.model().fit(problem.X, names[problem.y])
-    np.testing.assert_array_equal(
-        renamed.predict(problem.X_new), names[expected.predict(problem.X_new)]
-    )
+    np.testing.assert_array_equal(renamed.predict(problem.X_new), names[expected.predict(problem.X_new)])
     np.testing.assert_array_equal(
         renamed.predict_proba(problem.X_new), expected.predict_proba(problem.X_new)
     )
