@@ -17,6 +17,9 @@ KERNELS = (*INVARIANT, "neural_tangent")
 # Differences between computations of the same quantity, as a share of the targets' spread: float32 has
 # seven digits, and sums over a hundred points cost up to two of them.
 ROUNDING = 1e-5
+# The same where sums are taken in another order in every step of training, which costs one more.
+ROUNDING_OF_TRAINING = 1e-4
+SEEDS = st.integers(0, 2**32 - 1)
 # Every fit of a law takes the same number of steps.
 FIXED = {"interpolation_tol": 0.0, "early_stopping": False, "max_iter": 8, "random_state": 0}
 
@@ -27,6 +30,10 @@ class Problem:
     y: Array  # (n,)  numbers with standard deviation 1, or labels
     X_new: Array  # (m, d)
     parameters: dict[str, Any]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What Hypothesis prints of a problem that breaks a law."""
+        printer.text(f"X {self.X.shape}, X_new {self.X_new.shape}, {self.parameters}")
 
     @property
     def is_regression(self) -> bool:
@@ -43,9 +50,9 @@ class Problem:
 @st.composite
 def problems(draw: st.DrawFn, kernels: tuple[str, ...] = KERNELS, classes: int = 0) -> Problem:
     """A regression, or a classification with up to so many classes."""
-    n, d = draw(st.integers(20, 120)), draw(st.integers(1, 4))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    X, X_new = rng.normal(size=(n, d)), rng.normal(size=(draw(st.integers(1, 70)), d))
+    n, d, m = draw(st.tuples(st.integers(20, 120), st.integers(1, 4), st.integers(1, 40)))
+    rng = np.random.default_rng(draw(SEEDS))
+    X, X_new = rng.normal(size=(n, d)), rng.normal(size=(m, d))
     y = np.sin(X.sum(1)) + 0.3 * rng.normal(size=n)
     y = (y - y.mean()) / y.std()
     if classes:
@@ -60,6 +67,6 @@ def problems(draw: st.DrawFn, kernels: tuple[str, ...] = KERNELS, classes: int =
     return Problem(X, y, X_new, parameters)
 
 
-def assert_same(found: Any, expected: Any, spread: float = 1.0) -> None:
-    """Equal but for rounding."""
-    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * spread)
+def assert_same(found: Any, expected: Any, rounding: float = ROUNDING) -> None:
+    """Equal but for rounding; the spread of all targets is 1."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)

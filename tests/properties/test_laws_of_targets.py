@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import assert_same, problems
+from problems import ROUNDING_OF_TRAINING, SEEDS, assert_same, problems
 
 from mercer import KernelRegressor
 
-OFFSETS = st.floats(-1e8, 1e8)
-EXPONENTS = st.floats(-8, 8)
+# Hypothesis prefers small numbers, and large ones are what is hard.
+OFFSETS = st.sampled_from([-98_765_432.1, 1e8, 3e6, -4e4, 7e2])
+FACTORS = st.sampled_from([1e-8, 1e8, -1e8, 3e-5, -7e3])
 
 
 @given(problems(), OFFSETS)
@@ -20,26 +21,23 @@ def test_shifting_targets_shifts_predictions(problem, offset):
     assert_same(shifted - offset, expected)
 
 
-@given(problems(), EXPONENTS, st.sampled_from([1, -1]))
-def test_scaling_targets_scales_predictions(problem, exponent, sign):
+@given(problems(), FACTORS)
+def test_scaling_targets_scales_predictions(problem, factor):
     expected = problem.fitted().predict(problem.X_new)
-    factor = sign * 10.0**exponent
     scaled = problem.model().fit(problem.X, factor * problem.y).predict(problem.X_new)
     assert_same(scaled / factor, expected)
 
 
-@given(problems(), OFFSETS, EXPONENTS)
-def test_the_unit_and_origin_of_targets_do_not_matter_together(problem, offset, exponent):
+@given(problems(), OFFSETS, FACTORS)
+def test_the_unit_and_origin_of_targets_do_not_matter_together(problem, offset, factor):
     expected = problem.fitted().predict(problem.X_new)
-    factor = 10.0**exponent
     moved = problem.model().fit(problem.X, factor * (problem.y + offset)).predict(problem.X_new)
     assert_same(moved / factor - offset, expected)
 
 
 @settings(max_examples=3)
-@given(problems(), OFFSETS, EXPONENTS)
-def test_the_unit_and_origin_of_targets_do_not_change_what_is_chosen(problem, offset, exponent):
-    factor = 10.0**exponent
+@given(problems(), OFFSETS, FACTORS)
+def test_the_unit_and_origin_of_targets_do_not_change_what_is_chosen(problem, offset, factor):
     chosen = KernelRegressor(random_state=0).fit(problem.X, problem.y)
     moved = KernelRegressor(random_state=0).fit(problem.X, factor * (problem.y + offset))
     assert moved.kernel_ == chosen.kernel_
@@ -52,7 +50,7 @@ def test_a_constant_is_predicted_exactly(problem, offset):
     np.testing.assert_allclose(predicted, offset, rtol=1e-14)
 
 
-@given(problems(), st.integers(0, 2**32 - 1))
+@given(problems(), SEEDS)
 def test_outputs_do_not_affect_one_another(problem, seed):
     """Every number that could depend on how many there are is given."""
     Y = np.column_stack([problem.y, np.random.default_rng(seed).permutation(problem.y)])
@@ -61,7 +59,7 @@ def test_outputs_do_not_affect_one_another(problem, seed):
     model = problem.model(**steps)
     together = model.fit(problem.X, Y).predict(problem.X_new)
     apart = [model.fit(problem.X, y).predict(problem.X_new) for y in Y.T]
-    assert_same(together, np.column_stack(apart))
+    assert_same(together, np.column_stack(apart), ROUNDING_OF_TRAINING)
 
 
 @given(problems(classes=4))
