@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Folder of the real datasets; tests and benchmarks that need them are skipped without it.
 export MERCER_DATA ?= $(abspath ../shared/data)
 
-.PHONY: demo test slow check lint types format bench paper layers docs clean
+.PHONY: demo test slow check lint types format bench paper torture layers docs clean
 
 demo: .venv/ready
 	$(BIN)/python examples/digits.py
@@ -45,6 +45,10 @@ SIZE ?= --quick
 paper: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[paper]'
 	$(BIN)/python -m benchmarks.paper $(SIZE)
+
+# Hard cases by the thousand, and laws that each must obey; QUICK=1 for a sixth of them.
+torture: .venv/ready
+	$(BIN)/python -m benchmarks.torture $(if $(QUICK),--quick) --out benchmarks/torture.json
 
 # The drawing and the lists of files in docs/design.md.
 layers: .venv/ready

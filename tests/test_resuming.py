@@ -207,7 +207,7 @@ def test_a_checkpoint_of_a_kernel_function_warns_and_training_goes_on(tmp_path, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t, d: t.pop("training.good"), "must have good, safe"),
+        (lambda t, d: t.pop("training.good"), "good, safe, settled"),
         (lambda t, d: t.update({"training.started": torch.ones(5)}), "`started` must be"),
         (lambda t, d: t["training.good"].fill_(torch.nan), "`good` must be finite"),
         (lambda t, d: t["rows"].fill_(0), "`rows` must be different rows"),

@@ -1,0 +1,73 @@
+"""Predictions follow the targets: their unit, their origin, their columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import ROUNDING_OF_TRAINING, SEEDS, assert_same, problems
+
+from mercer import KernelRegressor
+
+# Hypothesis prefers small numbers, and large ones are what is hard.
+OFFSETS = st.sampled_from([-98_765_432.1, 1e8, 3e6, -4e4, 7e2])
+FACTORS = st.sampled_from([1e-8, 1e8, -1e8, 3e-5, -7e3])
+
+
+@given(problems(), OFFSETS)
+def test_shifting_targets_shifts_predictions(problem, offset):
+    expected = problem.fitted().predict(problem.X_new)
+    shifted = problem.model().fit(problem.X, problem.y + offset).predict(problem.X_new)
+    assert_same(shifted - offset, expected)
+
+
+@given(problems(), FACTORS)
+def test_scaling_targets_scales_predictions(problem, factor):
+    expected = problem.fitted().predict(problem.X_new)
+    scaled = problem.model().fit(problem.X, factor * problem.y).predict(problem.X_new)
+    assert_same(scaled / factor, expected)
+
+
+@given(problems(), OFFSETS, FACTORS)
+def test_the_unit_and_origin_of_targets_do_not_matter_together(problem, offset, factor):
+    expected = problem.fitted().predict(problem.X_new)
+    moved = problem.model().fit(problem.X, factor * (problem.y + offset)).predict(problem.X_new)
+    assert_same(moved / factor - offset, expected)
+
+
+@settings(max_examples=3)
+@given(problems(), OFFSETS, FACTORS)
+def test_the_unit_and_origin_of_targets_do_not_change_what_is_chosen(problem, offset, factor):
+    chosen = KernelRegressor(random_state=0).fit(problem.X, problem.y)
+    moved = KernelRegressor(random_state=0).fit(problem.X, factor * (problem.y + offset))
+    assert moved.kernel_ == chosen.kernel_
+    assert moved.ridge_ == chosen.ridge_
+
+
+@given(problems(), OFFSETS)
+def test_a_constant_is_predicted_exactly(problem, offset):
+    predicted = problem.model().fit(problem.X, np.full(len(problem.X), offset)).predict(problem.X_new)
+    np.testing.assert_allclose(predicted, offset, rtol=1e-14)
+
+
+@given(problems(), SEEDS)
+def test_outputs_do_not_affect_one_another(problem, seed):
+    """Every number that could depend on how many there are is given."""
+    Y = np.column_stack([problem.y, np.random.default_rng(seed).permutation(problem.y)])
+    n = len(Y)
+    steps = {"batch_size": n // 3, "subsample_size": n // 2, "preconditioner_rank": max(1, n // 10)}
+    model = problem.model(**steps)
+    together = model.fit(problem.X, Y).predict(problem.X_new)
+    apart = [model.fit(problem.X, y).predict(problem.X_new) for y in Y.T]
+    assert_same(together, np.column_stack(apart), ROUNDING_OF_TRAINING)
+
+
+@given(problems(classes=4))
+def test_names_of_classes_do_not_matter(problem):
+    names = np.array(["ant", "bee", "cat", "dog"])
+    expected = problem.fitted()
+    renamed = problem.model().fit(problem.X, names[problem.y])
+    np.testing.assert_array_equal(renamed.predict(problem.X_new), names[expected.predict(problem.X_new)])
+    np.testing.assert_array_equal(
+        renamed.predict_proba(problem.X_new), expected.predict_proba(problem.X_new)
+    )
