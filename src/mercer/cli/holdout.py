@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 from mercer.cli.choices import TestChoice
 from mercer.files.container import read_file
-from mercer.tables.table import TableError
+from mercer.tables.errors import TableError
 
 Array = NDArray[Any]
 
