@@ -133,7 +133,7 @@ def test_gzip_stops_at_the_limit_and_leaves_no_copy(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     sentence = refused(tmp_path / "b.csv.gz", folder=scratch)
-    assert "unpacks to more than 256 MiB, the limit for a file of its size" in sentence
+    assert "unpacks to more than 256 MiB, which is the limit" in sentence
     assert "--max-unpacked" in sentence
     assert list(scratch.iterdir()) == []
 

@@ -88,6 +88,8 @@ def in_words(size: float) -> str:
     >>> in_words(1.5 * 1024**3)
     '1.50 GiB'
     """
+    if 0 < size < 1024**2:
+        return f"{size / 1024:.0f} KiB"
     return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / 1024**2:.0f} MiB"
 
 

@@ -59,13 +59,22 @@ class Allowance:
         if claimed > self.table:
             raise TableError(
                 f"{self.name} claims {n_rows:,} rows × {count_columns(n_columns)}, which take "
-                f"{in_words(claimed)}, and the limit for a file of its size is {in_words(self.table)}. "
-                "If it is correct, raise the limit with --max-unpacked."
+                f"{in_words(claimed)}, and the limit is {in_words(self.table)}. If the file is correct, "
+                "raise it with --max-unpacked."
+            )
+
+    def check_pieces(self, values: int, unpacked: int) -> None:
+        """Raise if the parts of a file claim too many values, or too many bytes once unpacked."""
+        claimed = max(VALUE_BYTES * values, unpacked)
+        if claimed > self.table:
+            raise TableError(
+                f"{self.name} claims {in_words(claimed)} of values, and the limit is "
+                f"{in_words(self.table)}. If the file is correct, raise it with --max-unpacked."
             )
 
     def check_unpacked(self, size: float) -> None:
         if size > self.unpacked:
             raise TableError(
-                f"{self.name} unpacks to more than {in_words(self.unpacked)}, the limit for a file of "
-                "its size. If it is correct, raise the limit with --max-unpacked."
+                f"{self.name} unpacks to more than {in_words(self.unpacked)}, which is the limit. If "
+                "the file is correct, raise it with --max-unpacked."
             )

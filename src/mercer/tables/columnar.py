@@ -9,7 +9,9 @@ import polars as pl
 from polars.selectors import by_name
 
 from mercer.planning.memory import VALUE_BYTES
+from mercer.tables.arrow_claims import check_arrow
 from mercer.tables.bounds import Allowance
+from mercer.tables.parquet_claims import check_parquet
 from mercer.tables.table import Contents
 
 # Polars keeps a text or a list as a length and a place.
@@ -29,18 +31,21 @@ def from_polars(scan: pl.LazyFrame, n_rows: int, allowance: Allowance) -> Conten
 
 
 def parquet(file: Path, allowance: Allowance) -> Contents:
+    check_parquet(file, allowance)
     scan = pl.scan_parquet(file, glob=False)
     return from_polars(scan, _count_rows(scan), allowance)
 
 
 def arrow_stream(file: Path, allowance: Allowance) -> Contents:
     """The streaming kind of Arrow, which Polars can only read as a whole."""
+    check_arrow(file, allowance, is_stream=True)
     frame = pl.read_ipc_stream(file)
     return from_polars(frame.lazy(), len(frame), allowance)
 
 
 def arrow(file: Path, allowance: Allowance) -> Contents:
     """Read by slices, since reading in batches would keep the whole file mapped and resident."""
+    check_arrow(file, allowance, is_stream=False)
     scan = pl.scan_ipc(file, glob=False)
     names, n_rows, _ = from_polars(scan, _count_rows(scan), allowance)
 

@@ -97,7 +97,7 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
             changes.append(column.cast(pl.Float64))
     A = frame.select(by_name(*kinds)).with_columns(changes).to_numpy()  # (m, p)
     if A.dtype.kind == "f":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a NaN may be a signalling one
             odd = ~np.isfinite(A.astype(np.float32))
         if odd.any():
             A = np.where(odd, np.nan, A)
