@@ -19,9 +19,10 @@ from mercer.tables import arrays as arrays_module
 from mercer.tables import counts
 from mercer.tables.arrays import read_arrays
 from mercer.tables.columns import Columns
+from mercer.tables.errors import TableError
 from mercer.tables.formats import open_table
 from mercer.tables.survey import fit_columns
-from mercer.tables.table import TableError, with_labels
+from mercer.tables.table import with_labels
 
 n = 400
 ODD = 'a "b", c\nd – ü'

@@ -24,9 +24,12 @@ from types import FrameType
 from typing import Any
 
 from mercer.cli.messages import say, say_notes
+from mercer.cli.visible import visible
 
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT
+# Characters of an error; it may quote what the user gave.
+LONGEST_LINE = 1000
 # Sent by a closing terminal, a job scheduler or a shutdown.
 ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -59,9 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = CTRL_C
         except BrokenPipeError:
             code = FAILED
-        except Exception as error:
+        except BaseException as error:  # the panics of Polars are no Exception
             if debug:
-                traceback.print_exc()
+                print(visible(traceback.format_exc(), keep="\n"), file=sys.stderr)
             say(sentence(error))
             code = getattr(error, "exit_code", FAILED)
     if code == CTRL_C:
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """The error in one line."""
     if hasattr(error, "format_message"):  # invalid options, found by typer
         context = getattr(error, "ctx", None)
@@ -89,7 +92,8 @@ def sentence(error: Exception) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from mercer.cli.messages import CallError
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.planning.memory import parse_memory
+from mercer.tables.bounds import Bounds
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator
@@ -24,6 +25,7 @@ class DataChoice:
     task: str | None
     keep: tuple[str, ...]
     drop: tuple[str, ...]
+    bounds: Bounds
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,7 @@ def parameters(
     if ridge is not None and not 0 <= ridge < float("inf"):
         raise CallError(f"--ridge must be at least 0. Got {ridge}.")
     check_jobs(n_jobs)
-    size = parse_memory(memory)
-    if size is not None and not 0 < size < float("inf"):
-        raise CallError(f'--memory must be a size such as 4GB or 500MB, or "auto". Got {memory!r}.')
+    _size(memory, "--memory")
     return {
         "kernel": kernel,
         "bandwidth": "auto" if bandwidth is None else bandwidth,
@@ -89,6 +89,19 @@ def parameters(
         "n_jobs": n_jobs,
         "random_state": seed,
     }
+
+
+def bounds(max_columns: int, max_unpacked: str) -> Bounds:
+    """How much a data file may claim."""
+    return Bounds(max_columns, _size(max_unpacked, "--max-unpacked"))
+
+
+def _size(text: str, option: str) -> float | None:
+    """Bytes; None for "auto"."""
+    size = parse_memory(text)
+    if size is not None and not 0 < size < float("inf"):
+        raise CallError(f'{option} must be a size such as 4GB or 500MB, or "auto". Got {text!r}.')
+    return size
 
 
 def check_jobs(n_jobs: int | None) -> None:

@@ -23,6 +23,8 @@ from mercer.cli.options import (
     Keep,
     Kernel,
     KernelOption,
+    MaxColumns,
+    MaxUnpacked,
     Memory,
     ModelFile,
     Quiet,
@@ -31,6 +33,7 @@ from mercer.cli.options import (
     Target,
     TaskOption,
 )
+from mercer.planning.memory import MOST_COLUMNS
 
 app = typer.Typer(
     name="mercer",
@@ -99,13 +102,18 @@ def plan(
     device: Device = "auto",
     n_jobs: Jobs = None,
     seed: Seed = 0,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
 ) -> None:
     """Show the plan for training on a table, on this machine or another one, without training."""
     from mercer.cli import choices, fitting, screens
 
+    bounds = choices.bounds(max_columns, max_unpacked)
     made = fitting.plan(
-        choices.DataChoice(data, target, task and task.value, tuple(keep or ()), tuple(drop or ())),
+        choices.DataChoice(
+            data, target, task and task.value, tuple(keep or ()), tuple(drop or ()), bounds
+        ),
         choices.parameters(kernel.value, bandwidth, ridge, memory, device, n_jobs, seed),
         capacity,
     )
@@ -171,6 +179,8 @@ def fit(
         str | None,
         typer.Option(metavar="FILE", help="Write a report on the model to this HTML file."),
     ] = None,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -185,6 +195,7 @@ def fit(
     from mercer.cli.outputs import claim
     from mercer.training.events.callbacks import Checkpoint
 
+    bounds = choices.bounds(max_columns, max_unpacked)
     scored_on = choices.TestChoice(holdout, test, test_target, seed)
     if resume is not None and not os.path.isfile(resume):
         raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
@@ -201,7 +212,9 @@ def fit(
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
-        choices.DataChoice(data, target, task and task.value, tuple(keep or ()), tuple(drop or ())),
+        choices.DataChoice(
+            data, target, task and task.value, tuple(keep or ()), tuple(drop or ()), bounds
+        ),
         parameters,
         scored_on,
         places,
@@ -243,21 +256,40 @@ def predict(
         list[str] | None,
         typer.Option("--with", metavar="COLUMN", help="Copy this column of the table. Can be repeated."),
     ] = None,
+    allow_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--allow-formulas",
+            help="Write text that begins with =, +, - or @ to CSV as it is. By default it gets a ' "
+            "before it, so that no spreadsheet runs it as a formula.",
+        ),
+    ] = False,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
     json: Json = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict each row of a table, in order. Columns are matched by name."""
-    from mercer.cli import predicting, screens
+    from mercer.cli import choices, predicting, screens
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
 
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
+    bounds = choices.bounds(max_columns, max_unpacked)
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = predicting.predict(
-        model, data, place, proba=proba, copied=tuple(with_ or ()), n_jobs=n_jobs, quiet=quiet
+        model,
+        data,
+        place,
+        proba=proba,
+        copied=tuple(with_ or ()),
+        guard=not allow_formulas,
+        bounds=bounds,
+        n_jobs=n_jobs,
+        quiet=quiet,
     )
     if place is not None:
         screens.show_written(written, output, json)
@@ -276,14 +308,19 @@ def evaluate(
             help="Column with the true values, or a file of labels. Default: the target of training.",
         ),
     ] = None,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure a model on a table whose target is known."""
-    from mercer.cli import predicting, screens
+    from mercer.cli import choices, predicting, screens
 
-    measures, source, notes = predicting.evaluate(model, data, target, n_jobs=n_jobs, quiet=quiet)
+    bounds = choices.bounds(max_columns, max_unpacked)
+    measures, source, notes = predicting.evaluate(
+        model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet
+    )
     screens.show_measures(measures, source, notes, json)
 
 

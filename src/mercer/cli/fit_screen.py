@@ -7,10 +7,9 @@ import shlex
 from typing import Any
 
 from rich.padding import Padding
-from rich.text import Text
 
 from mercer.cli.fitting import Fitted
-from mercer.cli.printing import blank_line, show, show_json
+from mercer.cli.printing import blank_line, show, show_json, text
 from mercer.cli.screens import model_data, score_lines, task_line
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.report.learning import stop_reason
@@ -31,12 +30,12 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         f"Trained on {rows['train']:,} rows{stopping} for {epochs} in "
         f"{fitted.seconds['training']:.1f} s.",
         f"Stopped because {stop_reason(model)}.",
-        Text.assemble("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
+        text("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
     ]
     if fitted.places.report is not None:
-        lines.append(Text.assemble("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
-    indented = (Padding(Text(hint), (0, 0, 0, 2)) for hint in hints(fitted))
-    show(*lines, "", Text("What to try next", style="bold"), *indented)
+        lines.append(text("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
+    indented = (Padding(text(hint), (0, 0, 0, 2)) for hint in hints(fitted))
+    show(*lines, "", text("What to try next", style="bold"), *indented)
 
 
 def _short(path: Any) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import mercer
 from mercer.cli.choices import DataChoice, Model, Parameters, Places, TestChoice, estimator
 from mercer.cli.holdout import rows_to_hold_out
-from mercer.cli.messages import CallError, say_notes
+from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
 from mercer.files.whole import folder_beside
@@ -31,7 +31,6 @@ from mercer.stopwatch import Stopwatch
 from mercer.tables.arrays import Arrays, read_arrays
 from mercer.tables.columns import Columns
 from mercer.tables.survey import fit_columns
-from mercer.training.events.console import ConsoleProgress
 from mercer.training.events.dispatch import INTERRUPTED
 
 Array = NDArray[Any]
@@ -72,7 +71,7 @@ class _Input:
 
 def plan(choice: DataChoice, parameters: Parameters, capacity: float | None) -> Plan:
     """The plan for this data on this machine, or on another one with the given capacity."""
-    progress = ConsoleProgress()
+    progress = Progress()
     memory = parse_memory(parameters["memory_limit"])
     resource = None
     if capacity is not None:
@@ -103,7 +102,7 @@ def fit(
     quiet: bool,
 ) -> Fitted:
     """Train, measure on rows that training did not see, and save that same model."""
-    progress = ConsoleProgress()
+    progress = Progress()
 
     def stage(text: str) -> None:
         if not quiet:
@@ -188,7 +187,7 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
 
 def _read(choice: DataChoice, memory: float | None, test: TestChoice | None, folder: Path) -> _Input:
     """Read the table, and the first rows of the test file, so that its errors come before training."""
-    source = open_source(choice.path, choice.target, folder)
+    source = open_source(choice.path, choice.target, folder, bounds=choice.bounds)
     columns = fit_columns(
         source.table, source.target, task=choice.task, keep=choice.keep, drop=choice.drop
     )
@@ -196,7 +195,9 @@ def _read(choice: DataChoice, memory: float | None, test: TestChoice | None, fol
     arrays = read_arrays(source.table, columns, memory=budget, folder=folder)
     if test is None or test.path is None:
         return _Input(source, columns, arrays, None)
-    test_source = open_source(test.path, test.target, folder, test=True, text=columns.text_names)
+    test_source = open_source(
+        test.path, test.target, folder, test=True, text=columns.text_names, bounds=choice.bounds
+    )
     if same_rows(test_source, test.path, choice.path):
         raise CallError("--test must have other rows than DATA. Got the same file.")
     next(file_parts(columns, test_source, {}), None)

@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 
 from mercer.cli.choices import TestChoice
 from mercer.files.checkpoint import Saved
-from mercer.tables.table import TableError
+from mercer.tables.errors import TableError
 
 Array = NDArray[Any]
 

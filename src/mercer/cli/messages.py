@@ -1,4 +1,4 @@
-"""Messages and notes on standard error; they replace a progress line that may be there."""
+"""Progress, messages and notes on standard error; messages replace a progress line that may be there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from mercer.training.events.console import CLEAR
+from mercer.cli.visible import visible
+from mercer.training.events.console import CLEAR, ConsoleProgress
 
 
 class CallError(ValueError):
@@ -16,9 +17,16 @@ class CallError(ValueError):
     exit_code = 2
 
 
+class Progress(ConsoleProgress):
+    """Progress whose stages may name files and columns."""
+
+    def on_stage(self, text: str) -> None:
+        super().on_stage(visible(text))
+
+
 def say(text: str, who: str = "mercer") -> None:
     """Print one line; a terminal gets it wrapped between words."""
-    line = f"{who}: {text}"
+    line = visible(f"{who}: {text}")
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - 1
         line = CLEAR + textwrap.fill(

@@ -106,3 +106,17 @@ Seed = Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random nu
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+MaxColumns = Annotated[
+    int,
+    typer.Option(
+        metavar="NUMBER", min=1, max=10_000_000, help="Refuse tables that have more columns than this."
+    ),
+]
+MaxUnpacked = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="Refuse files that take more than this once unpacked, such as 20GB. Default: 100 times the "
+        "size of a compressed file, 1000 times for the values of a table, and at least 256 MiB.",
+    ),
+]

@@ -12,9 +12,16 @@ from typing import BinaryIO
 import polars as pl
 
 from mercer.cli.messages import CallError
+from mercer.cli.visible import visible
 from mercer.files.whole import whole_file
+from mercer.tables.kinds import kind_of
 
 PARQUET = (".parquet", ".pq")
+# A spreadsheet takes a cell that begins with one of these for a formula, which can run programs and send
+# data; some also know the full-width forms.  A number is harmless.
+FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
+NUMBER = r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$"
+GUARD = "'"  # what spreadsheets themselves put before text that is not to be interpreted
 
 
 def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) -> Path:
@@ -42,25 +49,55 @@ def claim(path: str, option: str, *, force: bool, inputs: Iterable[str] = ()) ->
     return place
 
 
-def write_frames(frames: Iterable[pl.DataFrame], place: Path | None) -> tuple[str, ...]:
-    """Write a table part by part, as Parquet if its name ends so, else CSV; None is standard output."""
+def write_frames(
+    frames: Iterable[pl.DataFrame], place: Path | None, *, guard: bool = True
+) -> tuple[str, ...]:
+    """Write a table part by part, as Parquet if its name ends so, else CSV; None is standard output.
+
+    With `guard`, text in CSV that a spreadsheet would take for a formula gets a ' before it.
+    """
     if place is None:
-        return _write_csv(frames, sys.stdout.buffer)
+        return _write_csv(frames, sys.stdout.buffer, guard, is_screen=sys.stdout.isatty())
     with whole_file(place) as beside:
         if place.suffix in PARQUET:
             return _write_parquet(frames, beside)
         with beside.open("wb") as file:
-            return _write_csv(frames, file)
+            return _write_csv(frames, file, guard)
 
 
-def _write_csv(frames: Iterable[pl.DataFrame], file: BinaryIO) -> tuple[str, ...]:
+def _write_csv(
+    frames: Iterable[pl.DataFrame], file: BinaryIO, guard: bool, is_screen: bool = False
+) -> tuple[str, ...]:
     names: tuple[str, ...] = ()
     for frame in frames:
-        # As text first: writing to a closed pipe, Polars itself would raise no error.
-        file.write(frame.write_csv(include_header=not names).encode())
+        # The names are a row of text like any other.
+        header = (
+            [] if names else [pl.DataFrame({str(i): [name] for i, name in enumerate(frame.columns)})]
+        )
+        for part in (*header, frame):
+            # As text first: writing to a closed pipe, Polars itself would raise no error.
+            text = (guarded(part) if guard else part).write_csv(include_header=False)
+            file.write((visible(text, keep="\n") if is_screen else text).encode())
         names = tuple(frame.columns)
     file.flush()
     return names
+
+
+def guarded(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with a ' before every text that a spreadsheet would take for a formula.
+
+    >>> guarded(pl.DataFrame({"a": ["=1+1", "-1.5", "plain"], "n": [-1, 0, 1]})).to_dict(as_series=False)
+    {'a': ["'=1+1", '-1.5', 'plain'], 'n': [-1, 0, 1]}
+    """
+    return pl.DataFrame(
+        [_guarded(values) if kind_of(values.dtype) == "text" else values for values in frame]
+    )
+
+
+def _guarded(values: pl.Series) -> pl.Series:
+    text = values.cast(pl.String)
+    formula = text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
+    return (GUARD + text).zip_with(formula, text).alias(values.name)
 
 
 def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> tuple[str, ...]:

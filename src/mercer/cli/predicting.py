@@ -13,15 +13,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.cli.choices import Model, check_jobs
-from mercer.cli.messages import CallError, say_notes
+from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
 from mercer.cli.sources import Part, PlainColumns, file_parts, open_for, same_rows
 from mercer.estimators import KernelClassifier, KernelRegressor, load
 from mercer.metrics import Measures, measure
 from mercer.report import Evaluation
+from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
-from mercer.tables.table import Table, TableError
-from mercer.training.events.console import ConsoleProgress
+from mercer.tables.errors import TableError
+from mercer.tables.table import Table
 
 Array = NDArray[Any]
 PREDICTION = "prediction"  # name of the column with the result
@@ -46,15 +47,15 @@ def load_model(path: str, n_jobs: int | None = None) -> Model:
 
 
 def evaluate(
-    path: str, data: str, target: str | None, *, n_jobs: int | None, quiet: bool
+    path: str, data: str, target: str | None, *, bounds: Bounds, n_jobs: int | None, quiet: bool
 ) -> tuple[Measures, str, tuple[str, ...]]:
     """Measures of a model on a table, what they were measured on, and notes."""
     model = load_model(path, n_jobs)
-    progress = ConsoleProgress()
+    progress = Progress()
     notes: dict[str, None] = {}
     if not quiet:
         progress.on_stage(f"predicting {data}")
-    source, columns = open_for(model, data, target, None)
+    source, columns = open_for(model, data, target, None, bounds)
     evaluation = evaluate_parts(model, file_parts(columns, source, notes), source.table.name)
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
@@ -70,6 +71,8 @@ def predict(
     *,
     proba: bool,
     copied: tuple[str, ...],
+    guard: bool,
+    bounds: Bounds,
     n_jobs: int | None,
     quiet: bool,
 ) -> Written:
@@ -80,7 +83,7 @@ def predict(
     if PREDICTION in copied:
         raise CallError(f"--with cannot copy a column named {PREDICTION!r}: the result has that name.")
     notes: dict[str, None] = {}
-    progress = ConsoleProgress()
+    progress = Progress()
     count = 0
 
     def frames(table: Table, columns: Columns | PlainColumns) -> Iterator[pl.DataFrame]:
@@ -88,15 +91,15 @@ def predict(
         for frame in table.chunks(list(dict.fromkeys([*columns.names, *copied]))):
             X, found = columns.features(frame)
             notes.update(dict.fromkeys(found))
-            yield _answers(model, X, frame.select(copied), proba)
+            yield _answers(model, X, [frame[name] for name in copied], proba)
             count += len(frame)
             if not quiet and place is not None:  # it would appear among the predictions
                 progress.on_stage(f"{count:,} rows predicted")
 
-    source, columns = open_for(model, data, None, None if place is None else place.parent)
+    source, columns = open_for(model, data, None, None if place is None else place.parent, bounds)
     if not source.table.n_rows:
         raise TableError(f"{source.table.name} has no rows.")
-    names = write_frames(frames(source.table, columns), place)
+    names = write_frames(frames(source.table, columns), place, guard=guard)
     progress.clear()
     say_notes(notes)
     return Written(count, names, tuple(notes))
@@ -133,7 +136,7 @@ def _predictions(model: Model, X: Array, wants_probabilities: bool) -> tuple[Arr
     return model.classes_[probabilities.argmax(1)], probabilities
 
 
-def _answers(model: Model, X: Array, copied: pl.DataFrame, proba: bool) -> pl.DataFrame:
+def _answers(model: Model, X: Array, copied: list[pl.Series], proba: bool) -> pl.DataFrame:
     answers, probabilities = _predictions(model, X, proba)
     series = [*copied, pl.Series(PREDICTION, answers)]
     if probabilities is not None:

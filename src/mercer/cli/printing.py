@@ -1,6 +1,7 @@
 """Printing results to standard output: text for people, JSON for programs.
 
-Text from the data is never interpreted as markup, and lines are not wrapped when the output is a pipe.
+Text from the data is never interpreted as markup or by the terminal: `text` makes all that is printed.
+Lines are not wrapped when the output is a pipe.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mercer.cli.visible import visible, visible_json
+
 # Wide enough for any line, for output that is not a terminal.
 PIPE_WIDTH = 1000
 
@@ -25,9 +28,15 @@ def show(*parts: Any) -> None:
     console = Console(width=width, highlight=False, markup=False)
     with console.capture() as captured:
         for part in parts:
-            console.print(part)
+            console.print(text(part) if isinstance(part, str) else part)
     for line in captured.get().splitlines():
         print(line.rstrip())
+
+
+def text(*parts: str | tuple[str, str], style: str = "") -> Text:
+    """Parts of a line, each with its style or without; hidden characters are shown as escapes."""
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((visible(words), look) for words, look in pairs), style=style)
 
 
 def blank_line() -> list[str]:
@@ -41,7 +50,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(text, row))
     return table
 
 
@@ -52,13 +61,13 @@ def explained(rows: Iterable[Sequence[str]]) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(text, row))
     return table
 
 
 def show_json(data: Any) -> None:
     """Standard JSON: numbers that are not finite become null."""
-    print(json.dumps(_plain(data), indent=1, ensure_ascii=False))
+    print(visible_json(json.dumps(_plain(data), indent=1, ensure_ascii=False)))
 
 
 def _plain(value: Any) -> Any:

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
 
 from mercer.cli.bench import engine_figures, machine
 from mercer.cli.demo import demonstrate
 from mercer.cli.messages import say_notes
-from mercer.cli.printing import blank_line, explained, facts, show, show_json
+from mercer.cli.printing import blank_line, explained, facts, show, show_json, text
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
@@ -59,13 +58,13 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
     rows = f"{measures.rows:,} {'row' if measures.rows == 1 else 'rows'} ({source})"
     if not isinstance(measures, ClassificationMeasures):
         return [
-            Text.assemble(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
+            text(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
             f"Mean absolute error {number(measures.mae)}, root mean square error "
             f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}.",
         ]
     low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
     return [
-        Text.assemble(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
+        text(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
         f"95 % confidence interval {low} to {high}; "
         f"predicting the most frequent class would give {_percent(measures.baseline_error)}.",
         "",
@@ -90,17 +89,17 @@ def _class_table(measures: ClassificationMeasures) -> Table:
     for one in shown:
         instead = f"{_label(one.mistaken_for)} ({one.mistakes:,} ×)" if one.mistakes else ""
         rates = ("–" if v is None else f"{100 * v:.1f} %" for v in (one.recall, one.precision))
-        table.add_row(Text(_label(one.label)), f"{one.rows:,}", *rates, Text(instead))
+        table.add_row(text(_label(one.label)), f"{one.rows:,}", *rates, text(instead))
     if len(shown) < len(measures.classes):
         rest = len(measures.classes) - len(shown)
-        table.add_row(Text(f"… and {rest:,} classes with fewer mistakes; --json lists all", style="dim"))
+        table.add_row(text(f"… and {rest:,} classes with fewer mistakes; --json lists all", style="dim"))
     return table
 
 
 def _label(label: Any) -> str:
     """A label on one line, shortened; JSON has the whole of it."""
-    text = " ".join(str(label).split()) or repr(label)
-    return text if len(text) <= LABEL_WIDTH else text[: LABEL_WIDTH - 1] + "…"
+    line = " ".join(str(label).split()) or repr(label)
+    return line if len(line) <= LABEL_WIDTH else line[: LABEL_WIDTH - 1] + "…"
 
 
 def task_line(model: Model, target: str) -> str:
@@ -124,7 +123,7 @@ def show_written(written: Written, output: str, as_json: bool) -> None:
     if as_json:
         show_json({"output": output, **asdict(written)})
         return
-    show(Text.assemble(f"Wrote {written.rows:,} predictions to ", (output, "bold"), "."))
+    show(text(f"Wrote {written.rows:,} predictions to ", (output, "bold"), "."))
 
 
 def show_info(model: Model, path: str, as_json: bool) -> None:
@@ -181,10 +180,10 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
 
 def show_demo(as_json: bool) -> None:
     if as_json:
-        contenders = demonstrate(lambda text: None, lambda plan: None)
+        contenders = demonstrate(lambda line: None, lambda plan: None)
         show_json([asdict(one) for one in contenders])
         return
-    demonstrate(lambda text: print(text, flush=True), show_plan)
+    demonstrate(lambda line: print(line, flush=True), show_plan)
 
 
 def show_bench(device: str, as_json: bool) -> None:

@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.selectors import by_name
 
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.planning.memory import chunk_rows
 from mercer.tables.arrays import missing_targets
+from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
-from mercer.tables.formats import open_table
+from mercer.tables.errors import TableError
+from mercer.tables.formats import DEFAULT_BOUNDS, open_table
 from mercer.tables.kinds import is_known
 from mercer.tables.survey import DEFAULT_TARGET
-from mercer.tables.table import Table, TableError, with_labels
+from mercer.tables.table import Table, with_labels
+from mercer.tables.wording import excerpt, quoted
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor
@@ -42,6 +46,7 @@ def open_source(
     *,
     test: bool = False,
     text: Collection[str] = (),
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Source:
     """Open a table; `target` names a column or a file of labels.
 
@@ -50,11 +55,11 @@ def open_source(
     table, is_test = None, False
     if test and path.lower().endswith(".npz"):
         with suppress(TableError):  # it has only one pair of arrays
-            table, is_test = open_table(path, member="test", folder=folder), True
+            table, is_test = open_table(path, member="test", folder=folder, bounds=bounds), True
     if table is None:
-        table = open_table(path, folder=folder, text=text)
+        table = open_table(path, folder=folder, text=text, bounds=bounds)
     if target is not None and target not in table.names and os.path.isfile(target):
-        labels = open_table(target, folder=folder, text=text)
+        labels = open_table(target, folder=folder, text=text, bounds=bounds)
         return Source(with_labels(table, labels), labels.names[0], is_test)
     return Source(table, target, is_test)
 
@@ -113,31 +118,31 @@ class PlainColumns:
         for name in self.names:
             if not (frame[name].dtype.is_numeric() or frame[name].dtype == pl.Boolean):
                 raise TableError(
-                    f"The column {name!r} must hold numbers, since the model was trained on a matrix. "
-                    f"Got {frame[name].dtype}."
+                    f"The column {quoted(name)} must hold numbers, since the model was trained on a "
+                    f"matrix. Got {excerpt(str(frame[name].dtype))}."
                 )
-        return frame.select(pl.col(self.names).cast(pl.Float32)).to_numpy(), []
+        return frame.select(by_name(*self.names)).cast(pl.Float32).to_numpy(), []
 
     def targets(self, frame: pl.DataFrame) -> Array:
         return frame[self.target].to_numpy()
 
 
 def open_for(
-    model: Model, path: str, target: str | None, folder: Path | None
+    model: Model, path: str, target: str | None, folder: Path | None, bounds: Bounds = DEFAULT_BOUNDS
 ) -> tuple[Source, Columns | PlainColumns]:
     """Open a table, with the columns as this model expects them."""
     stored = model.metadata_.get("columns")
     if stored is not None:
         columns = Columns.from_dict(stored)
-        source = open_source(path, target, folder, test=True, text=columns.text_names)
+        source = open_source(path, target, folder, test=True, text=columns.text_names, bounds=bounds)
         return source, columns
-    source = open_source(path, target, folder, test=True)
+    source = open_source(path, target, folder, test=True, bounds=bounds)
     truth, table = source.target or DEFAULT_TARGET, source.table
     known = getattr(model, "feature_names_in_", None)
     names = [name for name in table.names if name != truth] if known is None else list(known)
     if len(names) != model.n_features_in_:
         raise TableError(
             f"{table.name} must have the {model.n_features_in_} columns that the model was trained on, "
-            f"in the same order. Got {len(names)} besides {truth!r}."
+            f"in the same order. Got {len(names)} besides {quoted(truth)}."
         )
     return source, PlainColumns(tuple(names), truth)

@@ -50,6 +50,18 @@ MOST_DISTINCT_BYTES = 1 << 26
 # Share of the memory budget that the features of a table may take; training copies them and keeps kernel
 # values.
 FEATURES_SHARE = 0.25
+# Columns of a table, unless the user allows more: each takes some twenty kilobytes and a tenth of a
+# millisecond, however few rows there are.
+MOST_COLUMNS = 50_000
+# What a data file may claim, relative to its size on disk and at least the floor.  Real text and numbers
+# compress by less than a hundred with gzip; sparse rows and runs of equal values take less than a
+# thousandth of what they are as numbers of eight bytes.
+UNPACKED_RATIO = 100
+TABLE_RATIO = 1000
+CLAIM_FLOOR = 1 << 28
+VALUE_BYTES = 8
+# Share of the free disk that one temporary copy may take.
+TEMPORARY_SHARE = 0.9
 FLOAT32_BYTES = 4
 
 
@@ -76,6 +88,8 @@ def in_words(size: float) -> str:
     >>> in_words(1.5 * 1024**3)
     '1.50 GiB'
     """
+    if 0 < size < 1024**2:
+        return f"{size / 1024:.0f} KiB"
     return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / 1024**2:.0f} MiB"
 
 
@@ -137,6 +151,15 @@ def chunk_rows(n_columns: int) -> int:
 def feature_bytes(n_rows: int, n_features: int) -> int:
     """Bytes of a dense float32 matrix of features."""
     return FLOAT32_BYTES * n_rows * n_features
+
+
+def claim_limit(size: int, ratio: int) -> int:
+    """Bytes that a data file of this size may claim to hold.
+
+    >>> claim_limit(20, 1000) == CLAIM_FLOOR
+    True
+    """
+    return max(CLAIM_FLOOR, ratio * size)
 
 
 def stay_in_memory(size: int, budget: float) -> bool:

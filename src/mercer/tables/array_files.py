@@ -2,109 +2,186 @@
 
 from __future__ import annotations
 
+import io
+import math
 import struct
+import sys
+import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from mercer.tables.table import Contents, TableError
+from mercer.tables.bounds import Allowance
+from mercer.tables.errors import TableError
+from mercer.tables.table import Contents
 from mercer.tables.temporary import TemporaryFiles
-from mercer.tables.wording import listed
+from mercer.tables.wording import excerpt, listed
 
 # The third byte of an IDX file is the type of its values, all of them big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+# Versions of the NPY header.  The third has field names in UTF-8, and arrays with fields are no tables.
+NPY_HEADERS = {
+    (1, 0): npy_format.read_array_header_1_0,
+    (2, 0): npy_format.read_array_header_2_0,
+}
+# An NPY header is shorter than this.
+NPY_HEADER_BYTES = 1 << 16
+# What NumPy writes.  Others have headers that claim gigabytes of memory, and no NPZ file needs them.
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def npy(file: Path, name: str) -> Contents:
+@dataclass(frozen=True)
+class _Stored:
+    """Where an array is in a file; it is mapped to memory only while a chunk is read."""
+
+    file: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int  # byte
+    order: Literal["C", "F"] = "C"
+
+    @property
+    def width(self) -> int:
+        """Values in a row."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def end(self) -> int:
+        return self.start + self.dtype.itemsize * math.prod(self.shape)
+
+    def load(self) -> NDArray[Any]:
+        return np.memmap(self.file, self.dtype, "r", self.start, self.shape, self.order)
+
+
+def npy(file: Path, allowance: Allowance) -> Contents:
     """An array of one axis is a column of targets, "y"; any other has the features x0, x1, …"""
-    array = partial(np.load, file, mmap_mode="r", allow_pickle=False)
-    return _arrays([("y" if array().ndim == 1 else "x", array)], name)
+    stored = _read_npy_header(file, allowance.name)
+    return _arrays([("y" if len(stored.shape) == 1 else "x", stored)], allowance)
 
 
-def npz(file: Path, name: str, member: str | None, temporary: TemporaryFiles) -> Contents:
+def npz(file: Path, allowance: Allowance, member: str | None, temporary: TemporaryFiles) -> Contents:
     """The arrays X and y of an archive, or X_train and y_train, or X_test and y_test."""
     endings = {None: ("", "_train"), "train": ("_train", ""), "test": ("_test",)}
     if member not in endings:
         raise TableError(f'`member` must be "train" or "test". Got {member!r} instead.')
+    blocks = []
     with zipfile.ZipFile(file) as archive:
-        stored = {n.removesuffix(".npy").lower(): n for n in archive.namelist() if n.endswith(".npy")}
-        ending = next((e for e in endings[member] if f"x{e}" in stored), None)
+        found = {
+            m.filename.removesuffix(".npy").lower(): m
+            for m in archive.infolist()
+            if m.filename.endswith(".npy")
+        }
+        ending = next((e for e in endings[member] if f"x{e}" in found), None)
         if ending is None:
             wanted = " or ".join(f"X{e}" for e in endings[member])
             raise TableError(
-                f"{name} must hold an array {wanted}, and y named in the same way. Its arrays are "
-                f"{listed(list(stored))}."
+                f"{allowance.name} must hold an array {wanted}, and y named in the same way. Its arrays "
+                f"are {listed(list(found))}."
             )
-        blocks = []
         for prefix in "xy":
-            if f"{prefix}{ending}" in stored:
-                with archive.open(stored[f"{prefix}{ending}"]) as stream:
-                    unpacked = temporary.copy(stream, f"{prefix}.npy")
-                array = partial(np.load, unpacked, mmap_mode="r", allow_pickle=False)
-                blocks.append((prefix, array))
-    return _arrays(blocks, name)
+            one = found.get(f"{prefix}{ending}")
+            if one is None:
+                continue
+            if one.compress_type not in COMPRESSIONS:
+                raise TableError(
+                    f"{allowance.name} is compressed in an unusual way. Write it with numpy.savez or "
+                    "numpy.savez_compressed."
+                )
+            with archive.open(one) as stream:
+                path = temporary.copy(stream, f"{prefix}.npy", allowance)
+            blocks.append((prefix, _read_npy_header(path, allowance.name)))
+    return _arrays(blocks, allowance)
 
 
-def idx(file: Path, head: bytes, name: str) -> Contents:
+def idx(file: Path, allowance: Allowance) -> Contents:
     """One array in the format of MNIST, of targets if it has one axis."""
+    with file.open("rb") as stream:
+        head = stream.read(4 + 4 * 255)
     n_axes = head[3]
-    shape = struct.unpack_from(f">{n_axes}I", head, 4)
-    dtype = np.dtype(IDX_TYPES[head[2]])
     start = 4 + 4 * n_axes
-    expected = start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    if file.stat().st_size != expected:
-        raise TableError(
-            f"{name} is truncated or not an IDX file: by its header it should have {expected:,} bytes, "
-            f"but it has {file.stat().st_size:,}."
-        )
-    array = partial(np.memmap, file, dtype, "r", start, shape)
-    return _arrays([("y" if n_axes == 1 else "x", array)], name)
+    if len(head) < start:
+        raise TableError(f"{allowance.name} is truncated: its header should have {start} bytes.")
+    shape = struct.unpack_from(f">{n_axes}I", head, 4)
+    stored = _Stored(file, np.dtype(IDX_TYPES[head[2]]), shape, start)
+    if file.stat().st_size != stored.end:
+        raise _wrong_size(stored, "IDX", allowance.name)
+    return _arrays([("y" if n_axes == 1 else "x", stored)], allowance)
 
 
-def _arrays(blocks: Sequence[tuple[str, Callable[[], NDArray[Any]]]], name: str) -> Contents:
+def _read_npy_header(file: Path, name: str) -> _Stored:
+    """Read from memory, since NumPy allocates as many bytes as the file says that its header has."""
+    with file.open("rb") as stream:
+        head = io.BytesIO(stream.read(NPY_HEADER_BYTES))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers written by Python 2
+            shape, is_fortran, dtype = NPY_HEADERS[npy_format.read_magic(head)](head)
+    except Exception as error:  # the header is a Python literal, which can be wrong in any way
+        raise TableError(f"{name} cannot be read: its NPY header is damaged.") from error
+    if dtype.hasobject:
+        raise TableError(f"{name} cannot be read: it has Python objects in dtype {excerpt(str(dtype))}.")
+    stored = _Stored(file, dtype, shape, head.tell(), "F" if is_fortran else "C")
+    if min(shape, default=0) < 0 or stored.end > file.stat().st_size:
+        raise _wrong_size(stored, "NPY", name)
+    return stored
+
+
+def _wrong_size(stored: _Stored, kind: str, name: str) -> TableError:
+    return TableError(
+        f"{name} is truncated or not an {kind} file: by its header it should have "
+        f"{min(stored.end, sys.maxsize):,} bytes, "
+        f"but it has {stored.file.stat().st_size:,}."
+    )
+
+
+def _arrays(blocks: Sequence[tuple[str, _Stored]], allowance: Allowance) -> Contents:
     """Arrays of equal length side by side: columns x0, x1, … from all but the first axis, and "y".
 
-    Each array is given by a function that maps its file to memory.  Mapping it again for every chunk
-    releases the pages of the chunk before.
+    Mapping the file again for every chunk releases the pages of the chunk before.
     """
-    names: list[str] = []
-    owner: dict[str, tuple[int, int]] = {}  # number of the array, and position in its rows
-    lengths = []
-    for i, (prefix, load) in enumerate(blocks):
-        array = load()
-        if array.ndim == 0 or array.dtype.kind not in "biufSUM":
+    name = allowance.name
+    for prefix, array in blocks:
+        # Without a byte for every value, a few bytes could claim any number of rows.
+        has_values = bool(array.shape and array.width and array.dtype.itemsize)
+        if not has_values or array.dtype.kind not in "biufSUM":
             raise TableError(
-                f"Arrays must hold numbers, text or dates and have rows. Got {array.dtype} of shape "
-                f"{array.shape} in {name}."
+                "Arrays must hold numbers, text or dates and have rows. Got "
+                f"{excerpt(str(array.dtype))} of shape {excerpt(str(array.shape))} in {name}."
             )
-        width = int(np.prod(array.shape[1:]))
-        columns = [prefix] if prefix == "y" else [f"{prefix}{j}" for j in range(width)]
-        if len(columns) != width:
-            raise TableError(f"y must have one target per row. Got shape {array.shape} in {name}.")
-        names += columns
-        owner |= {column: (i, j) for j, column in enumerate(columns)}
-        lengths.append(len(array))
+        if prefix == "y" and array.width != 1:
+            raise TableError(
+                f"y must have one target per row. Got shape {excerpt(str(array.shape))} in {name}."
+            )
+    lengths = [array.shape[0] for _, array in blocks]
     if len(set(lengths)) > 1:
         counts = " and ".join(f"{length:,}" for length in lengths)
         raise TableError(f"X and y must have the same number of rows. Got {counts} in {name}.")
+    allowance.check_columns(sum(array.width for _, array in blocks))
+    # The number of the array, and the position in its rows, of each column.
+    owner = {
+        (prefix if prefix == "y" else f"{prefix}{j}"): (i, j)
+        for i, (prefix, array) in enumerate(blocks)
+        for j in range(array.width)
+    }
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
         wanted = [[column for column in columns if owner[column][0] == i] for i in range(len(blocks))]
         for start in range(0, lengths[0], rows):
             frames = [
-                _frame(load()[start : start + rows], mine, [owner[column][1] for column in mine])
-                for (_, load), mine in zip(blocks, wanted, strict=True)
+                _frame(array.load()[start : start + rows], mine, [owner[column][1] for column in mine])
+                for (_, array), mine in zip(blocks, wanted, strict=True)
                 if mine
             ]
             yield pl.concat(frames, how="horizontal").select(columns)
 
-    return tuple(names), lengths[0], read
+    return tuple(owner), lengths[0], read
 
 
 def _frame(array: NDArray[Any], names: Sequence[str], places: list[int]) -> pl.DataFrame:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from mercer.planning.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
 from mercer.tables.columns import Columns
+from mercer.tables.errors import TableError
 from mercer.tables.kinds import is_known
-from mercer.tables.table import Table, TableError
+from mercer.tables.table import Table
 
 
 @dataclass(frozen=True)

@@ -2,40 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import polars as pl
+from polars.selectors import by_name
 
+from mercer.planning.memory import VALUE_BYTES
+from mercer.tables.arrow_claims import check_arrow
+from mercer.tables.bounds import Allowance
+from mercer.tables.parquet_claims import check_parquet
 from mercer.tables.table import Contents
 
+# Polars keeps a text or a list as a length and a place.
+REFERENCE_BYTES = 16
 
-def from_polars(scan: pl.LazyFrame, n_rows: int | None = None) -> Contents:
-    """The contents of a lazy frame; its rows are counted unless their number is given."""
+
+def from_polars(scan: pl.LazyFrame, n_rows: int, allowance: Allowance) -> Contents:
+    """The contents of a lazy frame with this many rows."""
+    schema = scan.collect_schema()
+    allowance.check_table(n_rows, len(schema), _row_bytes(schema.dtypes()))
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
-        yield from scan.select(columns).collect_batches(chunk_size=rows)
+        # By name, since `select` takes names such as "*" for patterns.
+        yield from scan.select(by_name(*columns)).collect_batches(chunk_size=rows)
 
-    if n_rows is None:
-        n_rows = int(scan.select(pl.len()).collect(engine="streaming").item())
-    return tuple(scan.collect_schema().names()), n_rows, read
-
-
-def parquet(file: Path) -> Contents:
-    return from_polars(pl.scan_parquet(file, glob=False))
+    return tuple(schema.names()), n_rows, read
 
 
-def arrow_stream(file: Path) -> Contents:
+def parquet(file: Path, allowance: Allowance) -> Contents:
+    check_parquet(file, allowance)
+    scan = pl.scan_parquet(file, glob=False)
+    return from_polars(scan, _count_rows(scan), allowance)
+
+
+def arrow_stream(file: Path, allowance: Allowance) -> Contents:
     """The streaming kind of Arrow, which Polars can only read as a whole."""
-    return from_polars(pl.read_ipc_stream(file).lazy())
+    check_arrow(file, allowance, is_stream=True)
+    frame = pl.read_ipc_stream(file)
+    return from_polars(frame.lazy(), len(frame), allowance)
 
 
-def arrow(file: Path) -> Contents:
+def arrow(file: Path, allowance: Allowance) -> Contents:
     """Read by slices, since reading in batches would keep the whole file mapped and resident."""
-    names, n_rows, _ = from_polars(pl.scan_ipc(file, glob=False))
+    check_arrow(file, allowance, is_stream=False)
+    scan = pl.scan_ipc(file, glob=False)
+    names, n_rows, _ = from_polars(scan, _count_rows(scan), allowance)
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
         for start in range(0, n_rows, rows):
-            yield pl.scan_ipc(file, glob=False).select(columns).slice(start, rows).collect()
+            yield pl.scan_ipc(file, glob=False).select(by_name(*columns)).slice(start, rows).collect()
 
     return names, n_rows, read
+
+
+def _count_rows(scan: pl.LazyFrame) -> int:
+    return int(scan.select(pl.len()).collect(engine="streaming").item())
+
+
+def _row_bytes(dtypes: Iterable[pl.DataType]) -> int:
+    """Bytes of a row in memory, without the contents of texts and lists.
+
+    >>> _row_bytes([pl.Int8(), pl.String(), pl.Array(pl.Float32(), 10)])
+    104
+    """
+    total = 0
+    for dtype in dtypes:
+        if isinstance(dtype, pl.Struct):
+            total += _row_bytes(field.dtype for field in dtype.fields)  # type: ignore[misc]
+        elif isinstance(dtype, pl.Array):
+            total += dtype.size * _row_bytes([dtype.inner])  # type: ignore[list-item]
+        elif isinstance(dtype, (pl.String, pl.Binary, pl.List)):
+            total += REFERENCE_BYTES
+        else:
+            total += VALUE_BYTES
+    return total

@@ -21,11 +21,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, known, of_kinds, to_numbers
-from mercer.tables.table import TableError
+from mercer.tables.wording import quoted
 
 Task = Literal["classification", "regression"]
 
+# NumPy gives every label the room of the longest one.
+MOST_LABEL_CHARACTERS = 256
 # Cycles of a date, in days.
 CYCLES = {"day": 1.0, "week": 7.0, "year": 365.2425}
 
@@ -138,8 +141,8 @@ class Columns:
             A[missing[:, j], j] = measured[j].fill
             if not measured[j].missing:
                 notes.append(
-                    f"{measured[j].name!r} has missing values, unlike in training; they are replaced by "
-                    "its mean"
+                    f"{quoted(measured[j].name)} has missing values, unlike in training; they are "
+                    "replaced by its mean"
                 )
         X = np.zeros((len(frame), len(self.feature_names)), np.float32)  # (m, d)
         plain = [j for j, column in enumerate(measured) if column.is_plain]
@@ -163,12 +166,20 @@ class Columns:
         values = known(of_kinds(frame, {self.target: self.target_kind}).to_series())
         if len(values) < len(frame):
             raise TableError(
-                f"The target {self.target!r} is missing in {len(frame) - len(values):,} rows. Remove "
-                "those rows."
+                f"The target {quoted(self.target)} is missing in {len(frame) - len(values):,} rows. "
+                "Remove those rows."
             )
         if self.task == "regression" or values.dtype.is_decimal():
             return values.cast(pl.Float64).to_numpy()
-        return values.to_numpy().astype(str) if self.target_kind == "text" else values.to_numpy()
+        if self.target_kind != "text":
+            return values.to_numpy()
+        longest = values.str.len_chars().to_numpy().max(initial=0)
+        if longest > MOST_LABEL_CHARACTERS:
+            raise TableError(
+                f"A label can have at most {MOST_LABEL_CHARACTERS} characters, but the target "
+                f"{quoted(self.target)} has one of {longest:,}. Shorten it, or choose another target."
+            )
+        return values.to_numpy().astype(str)
 
 
 def _unroll(days: NDArray[Any], column: Column, out: NDArray[np.float32]) -> None:
@@ -198,12 +209,12 @@ def _encode(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list
         out[:, -1] = values.is_null().to_numpy()
     elif values.null_count():
         notes.append(
-            f"{column.name!r} has missing values, unlike in training; they belong to none of its "
+            f"{quoted(column.name)} has missing values, unlike in training; they belong to none of its "
             "categories"
         )
     if others.any():
         notes.append(
-            f"{column.name!r} has categories that were not in the training data; they are treated as "
-            "none of the known ones"
+            f"{quoted(column.name)} has categories that were not in the training data; they are treated "
+            "as none of the known ones"
         )
     return notes

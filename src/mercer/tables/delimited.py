@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from mercer.tables.bounds import Allowance
 from mercer.tables.columnar import from_polars
+from mercer.tables.errors import TableError
 from mercer.tables.table import Contents
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
@@ -19,13 +22,26 @@ INFER_ROWS = 10_000
 # Spellings of a missing value.  Words that may well be labels ("None") are not among them.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")
 SEPARATORS = ",\t;|"
+# Lines that are searched for a fault, which takes some seconds.
+MOST_LINES_SEARCHED = 5_000_000
+# Bytes read at a time to count lines.
+LINE_BLOCK = 1 << 20
 
 
-def delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> Contents:
+def delimited(
+    file: Path, head: bytes, kind: str, text: Collection[str], allowance: Allowance
+) -> Contents:
     """A text file with a separator; each column gets the narrowest type that keeps all its values."""
     start = head.decode("utf-8-sig", errors="replace")
-    outside_quotes = re.sub(r'"[^"]*"', "", start).partition("\n")[0]
+    outside_quotes, line_end, _ = re.sub(r'"[^"]*"', "", start).partition("\n")
+    if not line_end and file.stat().st_size > len(head):
+        raise TableError(
+            f"{allowance.name} has a first line of more than {len(head):,} bytes: it is not {kind}, a "
+            "quote in it is never closed, or it has too many columns (--max-columns)."
+        )
     separator = "\t" if kind == "TSV" else max(SEPARATORS, key=outside_quotes.count)
+    # A short line has empty values at its end, so lines of two bytes can claim any number of them.
+    allowance.check_table(_count_lines(file), outside_quotes.count(separator) + 1)
     first = next(csv.reader(io.StringIO(start, newline=""), delimiter=separator), [])
     has_header = not all(map(_is_number, first)) or first in (
         [str(i) for i in range(len(first))],
@@ -38,32 +54,74 @@ def delimited(file: Path, head: bytes, kind: str, text: Collection[str]) -> Cont
         "try_parse_dates": True,
         "glob": False,
     }
+    try:
+        return _typed(file, first, options, text, allowance)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        fault = _first_fault(file, separator)
+        if fault is None:
+            raise
+        raise TableError(f"{allowance.name} cannot be read: {fault}.") from error
+
+
+def _typed(
+    file: Path, first: list[str], options: dict[str, Any], text: Collection[str], allowance: Allowance
+) -> Contents:
+    """Find the type of each column, in as many passes over the file as it takes."""
     guessed = pl.scan_csv(file, infer_schema_length=INFER_ROWS, **options)
-    types: dict[str, Any] = dict(guessed.collect_schema())
-    names = dict(zip(types, _names(list(types), first, has_header), strict=True))
+    read = guessed.collect_schema()
+    # Columns are numbered until the end: Polars takes names such as "*" for patterns.
+    number = {name: str(i) for i, name in enumerate(read)}
+    types: dict[str, Any] = dict(zip(number.values(), read.dtypes(), strict=True))
+    names = dict(zip(types, _names(list(read), first, options["has_header"]), strict=True))
     fixed = {name for name in types if names[name] in text}
-    padded = _padded(guessed, types, fixed)
+    padded = _padded(guessed.rename(number), types, fixed)
     types |= dict.fromkeys(fixed, pl.String())
 
     def scan(types: dict[str, Any], ignore_errors: bool = False) -> pl.LazyFrame:
-        raw = {name: pl.String() if name in padded else kind for name, kind in types.items()}
-        strict = not ignore_errors
-        return pl.scan_csv(file, schema=raw, ignore_errors=ignore_errors, **options).with_columns(
-            _stripped(name).cast(types[name], strict=strict) for name in padded
+        raw = {name: pl.String() if n in padded else types[n] for name, n in number.items()}
+        found = pl.scan_csv(file, schema=raw, ignore_errors=ignore_errors, **options).rename(number)
+        return found.with_columns(
+            _stripped(name).cast(types[name], strict=not ignore_errors) for name in padded
         )
 
     # Polars maps the whole file to memory to count rows alone, but not to count missing values as well.
     as_text = scan(dict.fromkeys(types, pl.String()))
-    n_rows, missing = _count(as_text, lambda name: pl.col(name).is_null() | (pl.col(name) == ""))
+    n_rows, missing = _count(as_text, pl.all().is_null() | (pl.all() == ""))
     # Widen every column that loses values with its guessed type, until none does.
     suspects = [] if n_rows <= INFER_ROWS else [n for n in types if types[n] != pl.String()]
     while suspects:
-        _, lost = _count(scan(types, True).select(suspects), lambda name: pl.col(name).is_null())
+        _, lost = _count(scan(types, True).select(suspects), pl.all().is_null())
         suspects = [name for name in suspects if lost[name] > missing[name]]
         for name in suspects:
             types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
         suspects = [name for name in suspects if types[name] != pl.String()]
-    return from_polars(scan(types).rename(names), n_rows)
+    return from_polars(scan(types).rename(names), n_rows, allowance)
+
+
+def _first_fault(file: Path, separator: str) -> str | None:
+    """What is wrong with the first line that cannot be split into fields, if there is one."""
+    with file.open("rb") as stream:
+        lines = itertools.islice(stream, MOST_LINES_SEARCHED)
+        records = csv.reader(
+            (line.decode("utf-8-sig") for line in lines), delimiter=separator, strict=True
+        )
+        width, begin = None, 1
+        try:
+            for fields in records:
+                width = len(fields) if width is None else width
+                if len(fields) > width:
+                    return f"line {begin:,} has {len(fields):,} fields, and the first line has {width:,}"
+                begin = records.line_num + 1
+        except csv.Error:
+            return f"a quote in line {begin:,} is never closed, or is followed by more than a separator"
+        except UnicodeDecodeError:
+            return f"line {records.line_num + 1:,} is not UTF-8"
+    return None
+
+
+def _count_lines(file: Path) -> int:
+    with file.open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(lambda: stream.read(LINE_BLOCK), b""))
 
 
 def _names(read: list[str], first: list[str], has_header: bool) -> list[str]:
@@ -81,7 +139,10 @@ def _padded(scan: pl.LazyFrame, types: dict[str, Any], fixed: Collection[str]) -
     """
     strings = [name for name in types if types[name] == pl.String() and name not in fixed]
     sample = scan.select(strings).head(INFER_ROWS).collect(engine="streaming")
-    padded = [n for n in sample.columns if bool((sample[n] != sample[n].str.strip_chars()).any())]
+    if not strings:
+        return []
+    differs = sample.select((pl.all() != pl.all().str.strip_chars()).any()).row(0, named=True)
+    padded = [name for name in strings if differs[name]]
     bare = sample.select(_stripped(name) for name in padded)
     for name in bare.columns:
         for number in (pl.Float64(), pl.Int64()):
@@ -98,12 +159,14 @@ def _stripped(name: str) -> pl.Expr:
     return pl.when(bare.is_in(MISSING)).then(None).otherwise(bare).alias(name)
 
 
-def _count(scan: pl.LazyFrame, condition: Callable[[str], pl.Expr]) -> tuple[int, dict[str, int]]:
+def _count(scan: pl.LazyFrame, condition: pl.Expr) -> tuple[int, dict[str, int]]:
     """The number of rows, and in how many of them each column meets a condition."""
-    names = scan.collect_schema().names()
-    sums = (condition(name).sum().alias(str(i)) for i, name in enumerate(names))
-    n_rows, *counts = scan.select(pl.len(), *sums).collect(engine="streaming").row(0)
-    return n_rows, dict(zip(names, counts, strict=True))
+    counts = (
+        scan.select(pl.len().alias("rows"), condition.sum())
+        .collect(engine="streaming")
+        .row(0, named=True)
+    )
+    return counts.pop("rows"), counts
 
 
 def _is_number(text: str) -> bool:

@@ -12,14 +12,18 @@ from collections.abc import Collection
 from pathlib import Path
 
 from mercer.tables.array_files import IDX_TYPES, idx, npy, npz
+from mercer.tables.bounds import Bounds
 from mercer.tables.columnar import arrow, arrow_stream, parquet
 from mercer.tables.delimited import delimited
+from mercer.tables.errors import TableError, reading_errors
 from mercer.tables.svmlight import svmlight
-from mercer.tables.table import Contents, Table, TableError, reading_errors
-from mercer.tables.temporary import TemporaryFiles, plain_file
+from mercer.tables.table import Contents, Table
+from mercer.tables.temporary import TemporaryFiles, regular_file, unzipped
 
-# Enough of a file to recognise its format and read the names of its columns.
+# Enough of a file to recognise its format.
 HEAD_BYTES = 1 << 20
+# Bytes of the first line of a CSV file for each column it may have.
+NAME_BYTES = 64
 
 ENDINGS = {
     ".csv": "CSV",
@@ -47,43 +51,54 @@ MAGIC = {
     b"\x93NUMPY": "NPY",
     b"PK\x03\x04": "NPZ",
 }
+DEFAULT_BOUNDS = Bounds()
 SVMLIGHT_LINE = re.compile(rb"\s*[-+.\deE,]+(\s+qid:\d+)?(\s+\d+:[-+.\deEinfa]+)+\s*(#.*)?")
 
 
 def open_table(
-    path: str, *, member: str | None = None, text: Collection[str] = (), folder: Path | None = None
+    path: str,
+    *,
+    member: str | None = None,
+    text: Collection[str] = (),
+    folder: Path | None = None,
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Table:
     """The table in a file; "-" is standard input.  Only one chunk at a time is held in memory.
 
     `member` chooses between the "train" and "test" arrays of an NPZ file.  `text` names columns of a CSV
     file to read as text even if all their values are digits.  Temporary files are made in `folder`.
+    What the file claims to hold is limited by `bounds`.
     """
     name = "standard input" if path == "-" else path
     temporary = TemporaryFiles(folder)
-    with reading_errors(name):
-        file = plain_file(path, temporary)
+    with reading_errors(name), temporary:
+        given = regular_file(path, temporary)
+        allowance = bounds.allowance(name, given.stat().st_size)
+        file = unzipped(given, allowance, temporary)
         with file.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
-        kind = _recognise(name, head)
+            head = stream.read(min(file.stat().st_size, max(HEAD_BYTES, NAME_BYTES * bounds.columns)))
+        kind = _recognise(name, head[:HEAD_BYTES])
         if member is not None and kind != "NPZ":
             raise TableError(f"{name} is {kind}, but only NPZ files have train and test arrays.")
         contents: Contents
         if kind == "NPZ":
-            contents = npz(file, name, member, temporary)
+            contents = npz(file, allowance, member, temporary)
         elif kind == "NPY":
-            contents = npy(file, name)
+            contents = npy(file, allowance)
         elif kind == "IDX":
-            contents = idx(file, head, name)
+            contents = idx(file, allowance)
         elif kind == "svmlight":
-            contents = svmlight(file, name, temporary)
+            contents = svmlight(file, allowance, temporary)
         elif kind == "Parquet":
-            contents = parquet(file)
+            contents = parquet(file, allowance)
         elif kind == "Arrow":
-            contents = arrow(file)
+            contents = arrow(file, allowance)
         elif kind == "Arrow stream":
-            contents = arrow_stream(file)
+            contents = arrow_stream(file, allowance)
         else:
-            contents = delimited(file, head, kind, text)
+            contents = delimited(file, head, kind, text, allowance)
+        if not contents[0]:
+            raise TableError(f"{name} has no columns.")
     return Table(name, *contents, temporary)
 
 

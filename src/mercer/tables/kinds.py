@@ -8,8 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.selectors import by_name
 
-from mercer.tables.table import TableError
+from mercer.tables.errors import TableError
+from mercer.tables.wording import excerpt, quoted
 
 Kind = Literal["number", "boolean", "date", "duration", "time", "text"]
 
@@ -57,17 +59,20 @@ def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
         if name not in schema:
-            raise TableError(f"The table has no column {name!r}, which the model needs ({NAMES[kind]}).")
+            raise TableError(
+                f"The table has no column {quoted(name)}, which the model needs ({NAMES[kind]})."
+            )
         if kind_of(schema[name]) == kind:
             if kind == "text":
-                changes.append(pl.col(name).cast(pl.String))
+                changes.append(frame[name].cast(pl.String))
         elif frame[name].null_count() == len(frame):
-            changes.append(pl.lit(None, dtype=EMPTY[kind]).alias(name))
+            changes.append(pl.Series(name, dtype=EMPTY[kind]).extend_constant(None, len(frame)))
         else:
             raise TableError(
-                f"The column {name!r} must hold {NAMES[kind]}, as in training. Got {schema[name]}."
+                f"The column {quoted(name)} must hold {NAMES[kind]}, as in training. Got "
+                f"{excerpt(str(schema[name]))}."
             )
-    return frame.select(list(kinds)).with_columns(changes)
+    return frame.select(by_name(*kinds)).with_columns(changes)
 
 
 def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
@@ -79,7 +84,7 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
         return np.empty((len(frame), 0), np.float32)
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
-        column = pl.col(name)
+        column = frame[name]
         if kind == "boolean":
             changes.append(column.cast(pl.UInt8))
         elif kind == "date":
@@ -90,9 +95,9 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
             changes.append(column.to_physical() / (1_000 * DAY))
         elif schema[name] in NOT_IN_NUMPY:
             changes.append(column.cast(pl.Float64))
-    A = frame.select(list(kinds)).with_columns(changes).to_numpy()  # (m, p)
+    A = frame.select(by_name(*kinds)).with_columns(changes).to_numpy()  # (m, p)
     if A.dtype.kind == "f":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a NaN may be a signalling one
             odd = ~np.isfinite(A.astype(np.float32))
         if odd.any():
             A = np.where(odd, np.nan, A)

@@ -13,10 +13,11 @@ import polars as pl
 
 from mercer.tables.columns import CYCLES, Column, Columns
 from mercer.tables.counts import Counts
+from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, kind_of, to_numbers
-from mercer.tables.table import Table, TableError
+from mercer.tables.table import Table
 from mercer.tables.target import TargetSurvey
-from mercer.tables.wording import count_columns, listed
+from mercer.tables.wording import count_columns, listed, quoted
 
 DEFAULT_TARGET = "y"
 # Text is an identifier if at least this share of its values is distinct.
@@ -58,8 +59,8 @@ def fit_columns(
     columns, notes = survey.columns(set(keep))
     if not columns:
         raise TableError(
-            f"{table.name} has no column to learn from besides {target!r}: all others have a single "
-            "value or look like identifiers. Ask for a column to be kept if it is useful."
+            f"{table.name} has no column to learn from besides {quoted(target)}: all others have a "
+            "single value or look like identifiers. Ask for a column to be kept if it is useful."
         )
     assert aim.kind is not None
     return Columns(target, decided, aim.kind, (reason, *notes), tuple(columns))

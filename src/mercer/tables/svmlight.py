@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_svmlight_file
 
 from mercer.planning.memory import GIB, SVMLIGHT_BYTES, feature_bytes, free_memory_or_disk
-from mercer.tables.table import Contents, TableError
+from mercer.tables.bounds import Allowance
+from mercer.tables.errors import TableError
+from mercer.tables.table import Contents
 from mercer.tables.temporary import TemporaryFiles
 
 
-def svmlight(file: Path, name: str, temporary: TemporaryFiles) -> Contents:
+def svmlight(file: Path, allowance: Allowance, temporary: TemporaryFiles) -> Contents:
     """The features x0, x1, … and the targets "y"."""
     n_rows, first, last, whole = 0, 1, 0, True
     for X, y in _blocks(file, np.iinfo(np.int32).max, zero_based=True):
@@ -26,7 +28,8 @@ def svmlight(file: Path, name: str, temporary: TemporaryFiles) -> Contents:
             first, last = min(first, int(X.indices.min())), max(last, int(X.indices.max()))
     zero_based = first == 0
     d = last + zero_based
-    _check_room(name, n_rows, d, temporary)
+    allowance.check_table(n_rows, d)
+    _check_room(allowance.name, n_rows, d, temporary)
     names = (*(f"x{i}" for i in range(d)), "y")
     place = {column: i for i, column in enumerate(names)}
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import polars as pl
+from polars.selectors import by_name
 
 from mercer.planning.memory import CHUNK_ROWS, chunk_rows
-from mercer.tables.wording import count_columns, listed
-
-# What the readers of Polars, NumPy, scikit-learn and the standard library raise for a damaged file.
-UNREADABLE = (pl.exceptions.PolarsError, OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile)
+from mercer.tables.errors import TableError, reading_errors
+from mercer.tables.wording import count_columns, listed, quoted
 
 # Takes the names of columns and the rows of a chunk; yields the chunks from the first row on.
 Reader = Callable[[tuple[str, ...], int], Iterator[pl.DataFrame]]
 # What a format finds in a file: the names of its columns, the number of rows, and a reader.
 Contents = tuple[tuple[str, ...], int, Reader]
-
-
-class TableError(ValueError):
-    """Invalid table; the message is one sentence, shown to the user."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +36,20 @@ class Table:
         wanted = self.names if columns is None else tuple(columns)
         self.require(wanted)
         rows = min(rows, chunk_rows(len(wanted)))
-        with reading_errors(self.name):
-            yield from (frame for frame in self.read(wanted, rows) if len(frame))
+        frames, seen = self.read(wanted, rows), 0
+        while True:
+            with reading_errors(self.name):
+                frame = next(frames, None)
+            seen += 0 if frame is None else len(frame)
+            if seen > self.n_rows or (frame is None and seen < self.n_rows):
+                raise TableError(
+                    f"{self.name} is damaged, or was changed while it was read: it should have "
+                    f"{self.n_rows:,} rows, but has {'more' if seen > self.n_rows else f'{seen:,}'}."
+                )
+            if frame is None:
+                return
+            if len(frame):
+                yield frame
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if one of these columns does not exist."""
@@ -53,7 +57,7 @@ class Table:
         absent = next((column for column in columns if column not in known), None)
         if absent is not None:
             raise TableError(
-                f"{self.name} has no column {absent!r}. Its columns are {listed(self.names)}."
+                f"{self.name} has no column {quoted(absent)}. Its columns are {listed(self.names)}."
             )
 
 
@@ -75,20 +79,8 @@ def with_labels(table: Table, labels: Table) -> Table:
         else:
             values, first = pl.concat(labels.chunks()).to_series(), 0
             for frame in table.chunks(others, rows):
-                yield frame.with_columns(values[first : first + len(frame)]).select(columns)
+                yield frame.with_columns(values[first : first + len(frame)]).select(by_name(*columns))
                 first += len(frame)
 
     names = (*(name for name in table.names if name != target), target)
     return Table(table.name, names, table.n_rows, read, (table, labels))
-
-
-@contextmanager
-def reading_errors(name: str) -> Iterator[None]:
-    """Inside the block, errors of the readers become a `TableError` of one line."""
-    try:
-        yield
-    except TableError:
-        raise
-    except UNREADABLE as error:
-        reason = " ".join(str(error).split("\n\n")[0].split()).rstrip(".") or type(error).__name__
-        raise TableError(f"{name} cannot be read: {reason}.") from error

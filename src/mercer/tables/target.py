@@ -6,8 +6,9 @@ import polars as pl
 
 from mercer.tables.columns import Task
 from mercer.tables.counts import Counts
+from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, kind_of, known
-from mercer.tables.table import TableError
+from mercer.tables.wording import excerpt, quoted
 
 # Whole numbers are labels rather than amounts if at most this many are distinct, with two rows each on
 # average.
@@ -31,7 +32,8 @@ class TargetSurvey:
             self.kind = kind_of(values.dtype)
             if self.kind not in ("number", "boolean", "text"):
                 raise TableError(
-                    f"The target {self.name!r} must hold numbers, text or booleans. Got {values.dtype}."
+                    f"The target {quoted(self.name)} must hold numbers, text or booleans. Got "
+                    f"{excerpt(str(values.dtype))}."
                 )
         if self.kind == "text":
             values = values.cast(pl.String)
@@ -49,8 +51,8 @@ class TargetSurvey:
         how_many = f"more than {MOST_CLASSES:,}" if self.too_many else f"{distinct:,}"
         if distinct < 2:
             raise TableError(
-                f"The target {self.name!r} must have at least two different values. Got {distinct} in "
-                f"the {rows:,} rows where it is not missing."
+                f"The target {quoted(self.name)} must have at least two different values. Got "
+                f"{distinct} in the {rows:,} rows where it is not missing."
             )
         if forced not in (None, "classification", "regression"):
             raise TableError(
@@ -63,21 +65,21 @@ class TargetSurvey:
         if forced == "regression" or (forced is None and self.kind == "number" and amounts):
             if self.kind == "text":
                 raise TableError(
-                    f"Regression needs a target of numbers, but {self.name!r} holds text. Use "
+                    f"Regression needs a target of numbers, but {quoted(self.name)} holds text. Use "
                     "classification."
                 )
             found = "numbers with fractions" if self.fractions else found
-            return "regression", f"{self.name!r} has {found}: regression{as_asked}"
+            return "regression", f"{quoted(self.name)} has {found}: regression{as_asked}"
         if self.fractions:
             raise TableError(
-                f"Classification needs a target of labels, but {self.name!r} holds numbers with "
+                f"Classification needs a target of labels, but {quoted(self.name)} holds numbers with "
                 "fractions. Use regression."
             )
         if many:
             first = "the first " if self.too_many else ""
             raise TableError(
                 f"Classes must have several rows each, and there can be at most {MOST_CLASSES:,}. The "
-                f"target {self.name!r} has {found} in {first}{rows:,} rows: choose another target, or "
-                f"merge values{', or use regression' if self.kind == 'number' else ''}."
+                f"target {quoted(self.name)} has {found} in {first}{rows:,} rows: choose another "
+                f"target, or merge values{', or use regression' if self.kind == 'number' else ''}."
             )
-        return "classification", f"{self.name!r} has {found}: classification{as_asked}"
+        return "classification", f"{quoted(self.name)} has {found}: classification{as_asked}"

@@ -1,10 +1,31 @@
-"""How messages and notes name and count columns."""
+"""How messages and notes name and count columns, and how much of the data they show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 MOST_NAMES = 8
+# Characters of a name or a value in a message.
+LONGEST_EXCERPT = 60
+
+
+def excerpt(text: str, most: int = LONGEST_EXCERPT) -> str:
+    """The beginning of a text, on one line.
+
+    >>> excerpt("one\\ntwo"), excerpt("a long text", 7)
+    ('one two', 'a long…')
+    """
+    # Blanks are joined only in what may be shown: the text can be as large as its file.
+    line = " ".join(text[: 4 * most].split())
+    return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1] + "…"
+
+
+def quoted(name: str) -> str:
+    """
+    >>> quoted("price"), quoted("x" * 100)[-5:]
+    ("'price'", "xxx…'")
+    """
+    return repr(name if len(name) <= LONGEST_EXCERPT else name[: LONGEST_EXCERPT - 1] + "…")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -14,7 +35,7 @@ def listed(names: Sequence[str]) -> str:
     ("'a', 'b'", 'none')
     """
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return (", ".join(map(repr, names[:MOST_NAMES])) or "none") + more
+    return (", ".join(map(quoted, names[:MOST_NAMES])) or "none") + more
 
 
 def count_columns(count: int) -> str:

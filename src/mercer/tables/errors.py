@@ -1,0 +1,65 @@
+"""Errors of data files: one sentence, whatever the library that reads the file raised or printed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from mercer.tables.wording import excerpt
+
+# Characters of another library's message; it may quote the data.
+LONGEST_REASON = 200
+STDERR = 2
+
+
+class TableError(ValueError):
+    """Invalid table; the message is one sentence, shown to the user."""
+
+
+@contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """Inside the block, what the readers raise becomes a `TableError` of one line.
+
+    A damaged file can make a reader raise any exception.  Running out of memory is not the file's fault:
+    what a file may claim is limited before.
+    """
+    try:
+        with _native_output_dropped():
+            yield
+    except (TableError, MemoryError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        raise TableError(f"{name} cannot be read: {_reason(error)}.") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, pl.exceptions.PanicException):
+        return "it is damaged, or it has something that Polars does not support"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    # Polars adds advice in further paragraphs, and the fields of its own errors in braces.
+    first = excerpt(re.split(r"\n\n|[:(]? ?Error \{", str(error))[0], LONGEST_REASON).rstrip(".")
+    return first or f"it is damaged ({type(error).__name__})"
+
+
+@contextmanager
+def _native_output_dropped() -> Iterator[None]:
+    """Inside the block, nothing reaches standard error: Polars prints several lines before it raises a
+    `PanicException`."""
+    try:
+        kept = os.dup(STDERR)
+    except OSError:  # the process has none
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, STDERR)
+        yield
+    finally:
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(nowhere)
