@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from torch import Tensor
 from mercer.data.points import Points
 from mercer.data.rows import Array
 from mercer.files.checkpoint import Saved, write_checkpoint
+from mercer.files.container import contents_of
 from mercer.files.origin import Origin
 from mercer.kernels import in_units
 from mercer.kernels.base import Kernel
@@ -214,7 +216,8 @@ def fit(
             else resume.problem(data, settings.device)
         )
         events.on_plan(problem.plan)
-        run = _training(problem, data, settings, score, start_from)
+        with nullcontext() if resume is None else contents_of(resume.path):
+            run = _training(problem, data, settings, score, start_from)
         if resume is not None:
             run.resume(resume.state(run.state, len(run.schedule.panels)))
 
