@@ -206,7 +206,9 @@ def fit(
     origin : what the run is made with, for checkpoints; by default the data
     """
     events = Events() if events is None else events
-    made_with = Origin({}, lambda: {"X": data.X, "y": data.Y}) if origin is None else origin
+    made_with = origin or Origin(
+        {}, lambda: {"X": data.X, "y": data.Y, "sample_weight": data.sample_weight}
+    )
 
     def once(settings: Settings) -> Fitted:
         assert events is not None
