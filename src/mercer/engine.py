@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from mercer.data.points import Points
 from mercer.data.rows import Array
 from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, write_checkpoint
+from mercer.files.container import contents_of
 from mercer.files.origin import Origin
 from mercer.kernels import Custom, in_units
 from mercer.kernels.base import Kernel
@@ -217,7 +219,9 @@ def fit(
     origin : what the run is made with, for checkpoints; by default the data
     """
     events = Events() if events is None else events
-    made_with = Origin({}, lambda: {"X": data.X, "y": data.Y}) if origin is None else origin
+    made_with = origin or Origin(
+        {}, lambda: {"X": data.X, "y": data.Y, "sample_weight": data.sample_weight}
+    )
 
     def once(settings: Settings) -> Fitted:
         assert events is not None
@@ -227,7 +231,8 @@ def fit(
             else resume.problem(data, settings.device)
         )
         events.on_plan(problem.plan)
-        run = _training(problem, data, settings, score, start_from)
+        with nullcontext() if resume is None else contents_of(resume.path):
+            run = _training(problem, data, settings, score, start_from)
         if resume is not None:
             run.resume(resume.state(run.state, len(run.schedule.panels)))
 
