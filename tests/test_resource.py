@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from mercer.operators.workers import workers_for
+from mercer.operators.workers import cores, torch_threads
 from mercer.planning import calibration, memory
 from mercer.planning.calibration import measure_resource, saturating_rows
 from mercer.planning.resource import GIB, PAPER_COMPONENTS, Resource, find_device
@@ -57,13 +57,12 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
         return lambda m: max(m, 32) / 32.0
 
     monkeypatch.setattr(calibration, "_kernel_product_timer", timer)
-    cores = workers_for(torch.device("cpu")).count
     cache = tmp_path / "deep" / "capacity.json"
     first = measure_resource(torch.device("cpu"), cache=cache)
     second = measure_resource(torch.device("cpu"), cache=cache)
     assert len(calls) == 1
     assert first.capacity == second.capacity
-    assert first.full_rate_rows == 32 * cores
+    assert first.full_rate_rows == 32 * cores(torch.device("cpu"))
     cache.write_text('{"half a fi')
     assert measure_resource(torch.device("cpu"), cache=cache).capacity == first.capacity
     assert len(calls) == 2
@@ -75,7 +74,22 @@ def test_a_cache_that_cannot_be_written_only_costs_measuring_again(tmp_path, mon
     blocked = tmp_path / "file"
     blocked.write_text("")
     found = measure_resource(torch.device("cpu"), cache=blocked / "capacity.json")
-    assert found.full_rate_rows == 8 * workers_for(torch.device("cpu")).count
+    assert found.full_rate_rows == 8 * cores(torch.device("cpu"))
+
+
+def test_a_plan_depends_on_the_device_and_not_on_threads_or_noise(tmp_path, monkeypatch):
+    knees = iter((100, 64, 256))  # rows at which one device seemed to saturate, three times
+
+    def timer(device, dtype):
+        knee = next(knees)
+        return lambda m: max(m, knee) / knee
+
+    monkeypatch.setattr(calibration, "_kernel_product_timer", timer)
+    found = []
+    for i, threads in enumerate((1, 2, 3)):
+        with torch_threads(threads):
+            found.append(measure_resource(torch.device("cpu"), cache=tmp_path / f"{i}.json"))
+    assert len({(r.full_rate_rows, r.capacity, r.integer_gain) for r in found}) == 1
 
 
 def test_one_slow_moment_does_not_end_the_sweep():

@@ -1,8 +1,8 @@
 """Measuring a device: its capacity C_G, and the rates at which it computes, writes and reads.
 
-The numbers that a plan depends on are those of the device, however many of its cores are used now, and
-are rounded to powers of two, so that a plan does not depend on the noise of one measurement.  The rates,
-which only predict seconds, are measured with the threads that will be used.
+The numbers that a plan depends on are those of the device, however many of its cores are in use, and
+are rounded so coarsely that a plan does not depend on the noise of one measurement.  The rates, which
+only predict seconds, are measured with the threads that will be used.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ PRODUCT_FEATURES = 512
 PRODUCT_PROBES = 8
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
+# Rows at which products of one core usually saturate; in repeated measurements on one machine the number
+# found varied between half and twice this.
+USUAL_ROWS = 128
 # Bytes of memory whose rates are measured, and how often it is allocated afresh.
 RATE_BYTES = 1 << 26
 FRESH_PROBES = 2
@@ -93,10 +96,19 @@ def _measure_capacity(device: torch.device, dtype: torch.dtype) -> dict[str, flo
             rows = saturating_rows(seconds_at, PROBE_SECONDS)
         feature, gain = _product_rates(device, dtype)
     return {
-        "full_rate_rows": cores(device) * rows,
-        "integer_gain": 2.0 ** round(math.log2(gain)) if gain else 0.0,
+        "full_rate_rows": cores(device) * quantised(rows),
+        "integer_gain": 4.0 ** round(math.log(gain, 4)) if gain else 0.0,  # coarsely, as above
         "feature": feature,
     }
+
+
+def quantised(rows: int) -> int:
+    """Rows a core in steps of four from the usual number, so that noise does not decide.
+
+    >>> [quantised(rows) for rows in (16, 64, 128, 256, 512, 4096)]
+    [32, 128, 128, 128, 512, 2048]
+    """
+    return round(USUAL_ROWS * 4.0 ** math.trunc(math.log(rows / USUAL_ROWS, 4)))
 
 
 def _measure_rates(device: torch.device, feature: float) -> Rates:

@@ -11,9 +11,9 @@ from mercer.training.stopping import EarlyStopping
 # Steps bring the weights nearer to the solution (method/step.py), so what is left to guard against is
 # rounding error, a kernel that is not positive definite, and a step size set by hand.
 #
-# A batch's residual this many times that of predicting nothing is divergence: unseen points can be
-# predicted worse than by nothing, but not by this much.
-DIVERGED_BATCH = 100.0
+# A batch's residual this many times that of predicting nothing is divergence.  Unseen points can be
+# predicted a thousand times worse than by nothing: an outlier, by a kernel that grows with distance.
+DIVERGED_BATCH = 1e6
 # An epoch's residual this many times the best so far is divergence, since every point was fitted before;
 # unless it is below this share of that of predicting nothing, where it may be rounding error.
 DIVERGED_EPOCH = 2.0

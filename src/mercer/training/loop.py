@@ -147,31 +147,35 @@ class Training:
     def _outcome(self, converged: bool, reason: str) -> Outcome:
         """The best weights; zero weights, which predict the mean, where no others are better."""
         state, history, progress = self.state, self.state.history, self.state.progress
-        if state.best is None:
-            weights, best_epoch, best_loss = state.weights, float(len(history)), None
-            worse = self._worse_than_nothing()
-            if worse:
-                weights, best_epoch = torch.zeros_like(weights), 0.0
-        else:
+        weights, predictions = state.weights, state.best_predictions
+        best_epoch, best_loss = float(len(history)), None
+        if state.best is not None:
             weights, best_epoch = state.best, progress.best_epoch
-            best_loss = self.loss_unit * progress.stopping.best_loss
-            worse = best_epoch == 0 and self.nothing > 0 and not bool(weights.any())
-        if worse and progress.epochs:
+            best_loss = progress.stopping.best_loss
+        if progress.epochs and self._no_better_than_nothing(weights):
+            weights, best_epoch = torch.zeros_like(weights), 0.0
+            if self.held_out is not None:
+                predictions = torch.zeros_like(self.held_out.validation.y)  # (n_val, l)
+                best_loss = self.held_out.validation.loss(predictions)
             converged, reason = False, NOTHING_LEARNED
-        return Outcome(
-            weights, history, converged, reason, state.best_predictions, best_epoch, best_loss
-        )
+        if best_loss is not None:
+            best_loss *= self.loss_unit
+        return Outcome(weights, history, converged, reason, predictions, best_epoch, best_loss)
 
-    def _worse_than_nothing(self) -> bool:
-        """Whether the weights predict the training points worse than zero weights do.
+    def _no_better_than_nothing(self, weights: Tensor) -> bool:
+        """Whether the weights predict the training points no better than zero weights do.
 
         The last epoch's error tells where it is low; it was measured while the weights changed, so where
         it is not low, the points are predicted once more.
         """
-        epochs = self.state.progress.epochs
-        if not epochs or epochs[-1].train_loss <= SURELY_LEARNED * self.loss_unit * self.nothing:
+        if self.nothing == 0:  # constant targets, which zero weights predict exactly
             return False
-        squares = (self.operator.times(self.state.weights) - self.y).square()  # (n, l)
+        if not bool(weights.any()):
+            return True
+        last = self.state.progress.epochs[-1].train_loss
+        if last <= SURELY_LEARNED * self.loss_unit * self.nothing:
+            return False
+        squares = (self.operator.times(weights) - self.y).square()  # (n, l)
         if self.sample_weight is not None:
             squares *= self.sample_weight
         return not float(squares.mean()) / self._mean_weight <= self.nothing
