@@ -32,36 +32,37 @@ CODES = (0, 1, 2, 130)
 RAW = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# Options with a value, and flags, by subcommand.
-DATA = ["--max-columns", "--max-unpacked", "--n-jobs"]
-PLAN = [
-    "--target",
-    "--task",
-    "--drop",
-    "--keep",
-    "--kernel",
-    "--bandwidth",
-    "--ridge",
-    "--memory",
-    "--device",
-    "--seed",
-]
-FIT = [
-    "--holdout",
-    "--test",
-    "--test-target",
-    "--epochs",
-    "--checkpoint",
-    "--checkpoint-minutes",
-    "--resume",
-    "--report",
-]
-VALUES: dict[str, list[str]] = {
-    "plan": [*DATA, *PLAN, "--capacity"],
-    "fit": [*DATA, *PLAN, *FIT],
-    "predict": [*DATA, "--with", "--output"],
-    "evaluate": [*DATA, "--target"],
-    "info": [],
+# Options by subcommand, with values that they may well be given.
+COLUMN = ("y", "n", "text", "flag", "day", "x0", "x1", "prediction", "none")
+DATA = {
+    "--max-columns": ("5", "7", "100", "10000000"),
+    "--max-unpacked": ("1KB", "10MB", "1e3", "auto"),
+    "--n-jobs": ("1", "2", "-1"),
+}
+PLAN = {
+    "--target": COLUMN,
+    "--task": ("classification", "regression"),
+    "--drop": COLUMN,
+    "--keep": COLUMN,
+    "--kernel": ("auto", "rbf", "laplacian", "neural_tangent"),
+    "--bandwidth": ("1e-30", "0.1", "3", "1e30"),
+    "--ridge": ("0", "1e-9", "1", "1e30"),
+    "--memory": ("1KB", "10MB", "4GB"),
+    "--device": ("cpu", "cuda", "meta", "none"),
+    "--seed": ("0", "1", "-1", "4294967296"),
+}
+FIT = {
+    "--holdout": ("0", "0.3", "0.99"),
+    "--epochs": ("1", "3"),
+    "--checkpoint-minutes": ("0", "1"),
+    **dict.fromkeys(("--test", "--test-target", "--checkpoint", "--resume", "--report"), ("none", ".")),
+}
+VALUES: dict[str, dict[str, tuple[str, ...]]] = {
+    "plan": {**DATA, **PLAN, "--capacity": ("1", "1e9", "1e30")},
+    "fit": {**DATA, **PLAN, **FIT},
+    "predict": {**DATA, "--with": COLUMN, "--output": ("out.csv", "out.parquet", "-")},
+    "evaluate": {**DATA, "--target": COLUMN},
+    "info": {},
 }
 FLAGS = {
     "plan": ("--json",),
@@ -70,19 +71,6 @@ FLAGS = {
     "evaluate": ("--json", "--quiet"),
     "info": ("--json",),
 }
-WORDS = [
-    "y",
-    "n",
-    "text",
-    "auto",
-    "cpu",
-    "gaussian",
-    "rbf",
-    "classification",
-    "regression",
-    "0.3",
-    "4GB",
-]
 
 
 def run(size: Size) -> list[Count]:
@@ -116,9 +104,10 @@ def command_line(rng: random.Random, files: Files, folder: Path, number: int, mo
     name, data = damaged(rng, files) if rng.random() < 0.5 else rng.choice(list(files.items()))
     path = folder / f"{number}-{rng.choice(('', '', *HOSTILE_TEXT[:2]))}{name}"
     path.write_bytes(data)
-    table = rng.choice((path, path, path, rng.choice(sorted(CORPUS.iterdir())), folder, folder / "none"))
+    kept = rng.choice(sorted(CORPUS.iterdir()))
+    table = rng.choice((path, path, path, path, path, path, kept, kept, folder, folder / "none"))
     command = rng.choice(list(VALUES))
-    machine = rng.choice((model, model, model, table, folder / "none"))
+    machine = rng.choice((model, model, model, model, model, model, table, folder / "none"))
     words = [command]
     if command in ("predict", "evaluate", "info"):
         words.append(str(machine))
@@ -126,12 +115,14 @@ def command_line(rng: random.Random, files: Files, folder: Path, number: int, mo
         words.append(str(table))
     if command == "fit":
         words += ["-o", str(folder / f"{number}-model"), "--epochs", "2"]
-    values = (*WORDS, *NUMBERS, *HOSTILE_TEXT, str(table), str(folder / f"{number}-out"))
-    for option in rng.sample(VALUES[command], min(len(VALUES[command]), rng.choice((0, 0, 1, 1, 2, 3)))):
-        words += [option, rng.choice(values).replace("\0", "")]
+    hostile = (*NUMBERS, *HOSTILE_TEXT, str(table), str(folder / f"{number}-out"))
+    options = VALUES[command]
+    for option in rng.sample(list(options), min(len(options), rng.choice((0, 0, 1, 1, 2, 3)))):
+        value = rng.choice(options[option] if rng.random() < 0.7 else hostile)
+        words += [option, value.replace("\0", "")]
     words += [flag for flag in FLAGS[command] if rng.random() < 0.3]
     if rng.random() < 0.05:
-        words.insert(rng.randrange(len(words)), rng.choice(values).replace("\0", ""))
+        words.insert(rng.randrange(len(words)), rng.choice(hostile).replace("\0", ""))
     return words
 
 

@@ -71,7 +71,9 @@ def check_arrow(file: Path, allowance: Allowance, is_stream: bool) -> None:
                 more = _claims(message, body)
                 values, unpacked = values + more[0], unpacked + more[1]
         except (struct.error, ValueError) as error:
-            raise TableError(f"{allowance.name} is damaged, or not an Arrow file.") from error
+            raise TableError(
+                f"{allowance.name} cannot be read: it is damaged, or not an Arrow file."
+            ) from error
     allowance.check_pieces(values, unpacked)
 
 

@@ -36,7 +36,9 @@ def check_parquet(file: Path, allowance: Allowance) -> None:
         try:
             values, unpacked = _claims(data)
         except DAMAGED as error:
-            raise TableError(f"{allowance.name} is damaged, or not a Parquet file.") from error
+            raise TableError(
+                f"{allowance.name} cannot be read: it is damaged, or not a Parquet file."
+            ) from error
     allowance.check_pieces(values, unpacked)
 
 
