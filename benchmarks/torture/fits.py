@@ -33,6 +33,7 @@ from benchmarks.torture.datasets import ROWS, Array, Floats, Table, median_dista
 from benchmarks.torture.record import Count, Size
 from mercer import KernelClassifier, KernelRegressor
 from mercer.method.critical_batch import ROUNDING_IN_TARGETS
+from mercer.training.stopping import INTERPOLATED
 
 Precision = Literal["float32", "float64"]
 CASES = 6_000
@@ -66,7 +67,6 @@ ROUNDING_UNITS = 4  # of a prediction and its mean, each computed and stored
 # best is taken for divergence, so up to twice the loss is what training itself regards as stable.
 MEASURED_BEFORE = 2.0
 MOST_HALVED_SHARE = 0.01
-INTERPOLATED = "the training points are interpolated to the tolerance"
 # Errors that the documentation promises.
 DOCUMENTED = ("at least 2 classes", "Squared lengths of rows must be finite")
 
@@ -199,7 +199,13 @@ LAWS = (FINITE, NO_ERROR, TRAINING, HELD_OUT, HONEST)
 
 def broken_laws(case: Case, model: Any, table: Table) -> Iterator[tuple[str, str]]:
     """The laws that a fitted model breaks, with numbers."""
-    f, Y = decisions(model, table.X), encoded(table)
+    try:
+        f, Y = decisions(model, table.X), encoded(table)
+    except ValueError as error:
+        if "finite" not in str(error):
+            raise
+        yield FINITE, str(error)
+        return
     history = [v for e in model.history_.to_dicts() for v in e.values() if v is not None]
     for name, values in (("predictions", f), ("weights", model.dual_coef_), ("history", history)):
         if not np.isfinite(np.asarray(values, dtype=np.float64)).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import ROUNDING_OF_TRAINING, SEEDS, assert_same, problems
+from problems import ROUNDING_OF_TRAINING, assert_same, problems
 
 from mercer import KernelRegressor
 
@@ -18,21 +18,21 @@ FACTORS = st.sampled_from([1e-8, 1e8, -1e8, 3e-5, -7e3])
 def test_shifting_targets_shifts_predictions(problem, offset):
     expected = problem.fitted().predict(problem.X_new)
     shifted = problem.model().fit(problem.X, problem.y + offset).predict(problem.X_new)
-    assert_same(shifted - offset, expected)
+    assert_same(shifted - offset, expected, ROUNDING_OF_TRAINING)
 
 
 @given(problems(), FACTORS)
 def test_scaling_targets_scales_predictions(problem, factor):
     expected = problem.fitted().predict(problem.X_new)
     scaled = problem.model().fit(problem.X, factor * problem.y).predict(problem.X_new)
-    assert_same(scaled / factor, expected)
+    assert_same(scaled / factor, expected, ROUNDING_OF_TRAINING)
 
 
 @given(problems(), OFFSETS, FACTORS)
 def test_the_unit_and_origin_of_targets_do_not_matter_together(problem, offset, factor):
     expected = problem.fitted().predict(problem.X_new)
     moved = problem.model().fit(problem.X, factor * (problem.y + offset)).predict(problem.X_new)
-    assert_same(moved / factor - offset, expected)
+    assert_same(moved / factor - offset, expected, ROUNDING_OF_TRAINING)
 
 
 @settings(max_examples=3)
@@ -50,10 +50,10 @@ def test_a_constant_is_predicted_exactly(problem, offset):
     np.testing.assert_allclose(predicted, offset, rtol=1e-14)
 
 
-@given(problems(), SEEDS)
-def test_outputs_do_not_affect_one_another(problem, seed):
+@given(problems())
+def test_outputs_do_not_affect_one_another(problem):
     """Every number that could depend on how many there are is given."""
-    Y = np.column_stack([problem.y, np.random.default_rng(seed).permutation(problem.y)])
+    Y = np.column_stack([problem.y, np.cos(problem.X).sum(1)])
     n = len(Y)
     steps = {"batch_size": n // 3, "subsample_size": n // 2, "preconditioner_rank": max(1, n // 10)}
     model = problem.model(**steps)

@@ -36,7 +36,7 @@ LABELS: dict[str, tuple[type, ...]] = {
 }
 
 # An array of texts takes room for the longest in each place.
-MOST_LABEL_CHARACTERS = 1 << 28
+MOST_CLASS_CHARACTERS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Values:
         dtype = self.dtype
         if kind == LABELS["U"]:  # as long as the texts are, whatever the file says
             dtype, longest = "U", max((len(value) for value in self.values), default=0)
-            if len(self.values) * longest > MOST_LABEL_CHARACTERS:
+            if len(self.values) * longest > MOST_CLASS_CHARACTERS:
                 raise ValueError("Labels must be texts of a sensible length. Got longer ones")
         try:
             return np.array(self.values, dtype=dtype)

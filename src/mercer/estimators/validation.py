@@ -13,10 +13,11 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 from torch import Tensor
 
-from mercer.data.rows import Array, Matrix
+from mercer.data.rows import Array, Matrix, widest
 
-# What scikit-learn's validation is asked for: numbers, finite, in rows and columns.
-NUMBERS: dict[str, Any] = {"dtype": [np.float32, np.float64]}
+# Types whose values float32 holds exactly.
+SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
+SMALL_TENSORS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.float16, torch.bfloat16)
 
 
 def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[Matrix, Array]:
@@ -24,7 +25,7 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
     if not on_device(X):
         numeric = {"y_numeric": True} if y_numeric else {}
         return validate_data(  # type: ignore[no-any-return]
-            estimator, as_numpy(X), as_numpy(y), multi_output=True, **numeric, **NUMBERS
+            estimator, as_numpy(X), as_numpy(y), multi_output=True, dtype=_types(X), **numeric
         )
     X = _on_device(estimator, X, reset=True)
     dtype = np.float64 if y_numeric else None
@@ -38,7 +39,7 @@ def more_rows(estimator: Any, X: Any) -> Matrix:
     """Rows to predict or to hold out, with the features of the training data."""
     if on_device(X):
         return _on_device(estimator, X, reset=False)
-    return np.asarray(validate_data(estimator, as_numpy(X), reset=False, **NUMBERS))
+    return np.asarray(validate_data(estimator, as_numpy(X), reset=False, dtype=_types(X)))
 
 
 def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None, Array | None]:
@@ -95,6 +96,15 @@ def like(values: Array, X: Any) -> Any:
     return values
 
 
+def _types(X: Any) -> list[type]:
+    """The types that X may have; another is converted to the first of them, without loss.
+
+    Lists, and numbers such as seconds since 1970, have more digits than float32.
+    """
+    small = getattr(X, "dtype", None) in (*SMALL, *SMALL_TENSORS)
+    return [np.float32, np.float64] if small else [np.float64, np.float32]
+
+
 def _on_device(estimator: Any, X: Tensor, reset: bool) -> Tensor:
     if X.ndim != 2 or not X.numel():
         raise ValueError(
@@ -102,7 +112,8 @@ def _on_device(estimator: Any, X: Tensor, reset: bool) -> Tensor:
             f"{tuple(X.shape)}."
         )
     validate_data(estimator, X, reset=reset, skip_check_array=True)  # the number of features
-    X = X if X.dtype in (torch.float32, torch.float64) else X.float()
+    if X.dtype not in (torch.float32, torch.float64):
+        X = X.float() if X.dtype in SMALL_TENSORS else X.to(widest(X.device))
     if not bool(torch.isfinite(X).all()):
         raise ValueError("`X` must be finite. Got NaN or infinity in it.")
     return X.detach()
