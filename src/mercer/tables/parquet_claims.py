@@ -20,7 +20,7 @@ Record = dict[int, Any]  # values by the number of their field
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 # Numbers of fields in parquet.thrift.
 ROW_GROUPS = 4  # of the footer
-COLUMNS, ROWS = 1, 3  # of a row group
+COLUMNS, GROUP_ROWS = 1, 3  # of a row group
 METADATA = 3  # of a column
 VALUES, DATA_PLACE, DICTIONARY_PLACE = 5, 9, 11  # of a column's metadata
 UNPACKED, PACKED, DATA_PAGE, DATA_PAGE_2 = 2, 3, 5, 8  # of a page's header
@@ -55,12 +55,15 @@ def _claims(data: mmap.mmap) -> tuple[int, int]:
                 metadata[VALUES],
                 0,
             )
-            values += max(total, group[ROWS])
+            values += max(total, group[GROUP_ROWS])
             while seen < total:
                 header, place = _read_struct(data, _inside(place, data))
                 page = header.get(DATA_PAGE) or header.get(DATA_PAGE_2)
                 count = page[PAGE_VALUES] if page else 0
-                if min(count, header[UNPACKED], header[PACKED], group[ROWS]) < 0 or seen + count > total:
+                if (
+                    min(count, header[UNPACKED], header[PACKED], group[GROUP_ROWS]) < 0
+                    or seen + count > total
+                ):
                     raise ValueError("the header of a page is wrong")
                 seen += count
                 unpacked += header[UNPACKED]
