@@ -33,7 +33,7 @@ RAW = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 # Options by subcommand, with values that they may well be given.
-COLUMN = ("y", "n", "text", "flag", "day", "x0", "x1", "prediction", "none")
+COLUMN = ("y", "n", "text", "flag", "day", "x0", "x1", "list", "prediction", "none")
 DATA = {
     "--max-columns": ("5", "7", "100", "10000000"),
     "--max-unpacked": ("1KB", "10MB", "1e3", "auto"),

@@ -24,44 +24,43 @@ import psutil
 # Bytes of address space that a case may take beside the libraries, which is more than it may use.
 MOST_MEMORY = 3 << 30
 # No case is large; one that takes this long, even on a busy machine, would not end by itself.
-MOST_SECONDS = 30.0
+MOST_SECONDS = 60.0
 
 
 def failures(module: str, cases: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """The cases that fail, each with the reason."""
     done = 0
     while done < len(cases):
-        with tempfile.TemporaryFile() as printed, _child(module, printed) as child:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write("".join(f"{case}\n" for case in cases[done:]))
-            child.stdin.close()
-            for case in cases[done:]:
-                done += 1
-                is_ready = select.select([child.stdout], [], [], MOST_SECONDS)[0]
-                line = child.stdout.readline() if is_ready else ""
-                if not line:
-                    child.kill()
-                    yield case, _how_it_ended(child, printed) if is_ready else "takes too long"
-                    break
-                wrong = json.loads(line)
-                if wrong is not None:
-                    yield case, wrong
+        with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as printed:
+            names.write("".join(f"{case}\n" for case in cases[done:]).encode())
+            names.seek(0)
+            with _child(module, names, printed) as child:
+                assert child.stdout is not None
+                for case in cases[done:]:
+                    done += 1
+                    is_ready = select.select([child.stdout], [], [], MOST_SECONDS)[0]
+                    line = child.stdout.readline() if is_ready else b""
+                    if not line:
+                        child.kill()
+                        yield case, _how_it_ended(child, printed) if is_ready else "takes too long"
+                        break
+                    wrong = json.loads(line)
+                    if wrong is not None:
+                        yield case, wrong
 
 
-def _child(module: str, printed: IO[bytes]) -> subprocess.Popen[str]:
+def _child(module: str, names: IO[bytes], printed: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.torture.sandbox", module],
-        stdin=subprocess.PIPE,
+        stdin=names,
         stdout=subprocess.PIPE,
         stderr=printed,
-        text=True,
-        bufsize=1,
+        bufsize=0,  # lines in a buffer would not be seen by `select`
         env=os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
     )
 
 
-def _how_it_ended(child: subprocess.Popen[str], printed: IO[bytes]) -> str:
+def _how_it_ended(child: subprocess.Popen[bytes], printed: IO[bytes]) -> str:
     code = child.wait()
     printed.seek(0)
     said = " ".join(printed.read().decode(errors="replace").split())

@@ -14,7 +14,9 @@ import polars as pl
 from mercer.cli.messages import CallError
 from mercer.cli.visible import visible
 from mercer.files.whole import whole_file
+from mercer.tables.errors import TableError
 from mercer.tables.kinds import kind_of
+from mercer.tables.wording import excerpt, quoted
 
 PARQUET = (".parquet", ".pq")
 # A spreadsheet takes a cell that begins with one of these for a formula, which can run programs and send
@@ -70,6 +72,12 @@ def _write_csv(
 ) -> tuple[str, ...]:
     names: tuple[str, ...] = ()
     for frame in frames:
+        unfit = next((values for values in frame if kind_of(values.dtype) is None), None)
+        if unfit is not None:
+            raise TableError(
+                f"The column {quoted(unfit.name)} cannot be written to CSV: it holds "
+                f"{excerpt(str(unfit.dtype))}. Leave it out, or write a Parquet file."
+            )
         # The names are a row of text like any other.
         header = (
             [] if names else [pl.DataFrame({str(i): [name] for i, name in enumerate(frame.columns)})]
