@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from mercer.tables import arrays as arrays_module
 from mercer.tables import counts
 from mercer.tables.arrays import read_arrays
-from mercer.tables.columns import Columns
+from mercer.tables.columns import Column, Columns
 from mercer.tables.errors import TableError
 from mercer.tables.formats import open_table
 from mercer.tables.survey import fit_columns
@@ -462,3 +462,19 @@ def test_table_is_converted_in_memory_that_does_not_grow_with_it(ending, rows, t
     print(f"{ending}: {used:.0f} MiB more at the peak, for {size:.0f} MiB of features")
     assert shape == [rows, d]
     assert used < 450
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: {},
+        lambda data: [],
+        lambda data: data | {"target": 1},
+        lambda data: data | {"columns": [{"name": "a"}]},
+        lambda data: data | {"columns": 3},
+    ],
+)
+def test_a_damaged_description_of_the_columns_is_refused_in_one_sentence(damage):
+    data = Columns("t", "regression", "number", (), (Column("a", "number"),)).to_dict()
+    with pytest.raises(ValueError, match="The description of the columns in the model file"):
+        Columns.from_dict(damage(data))

@@ -85,6 +85,12 @@ def test_bandwidth_must_be_positive_and_finite(name, value):
         as_kernel(name, value)
 
 
+@pytest.mark.parametrize("value", [1e-30, 1e30])
+def test_a_bandwidth_whose_square_float32_cannot_hold_is_refused(value):
+    with pytest.raises(ValueError, match="between 1e-18 and 1e\\+18.*rescale the features"):
+        mercer.Gaussian(value)
+
+
 def test_exponent_and_depth_are_checked():
     with pytest.raises(ValueError, match=r"`exponent` must lie in \(0, 2\]"):
         mercer.ExponentialPower(1.0, exponent=2.5)

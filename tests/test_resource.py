@@ -54,7 +54,7 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
 
     def timer(device, dtype):
         calls.append(device)
-        return lambda m: max(m, 32) / 32.0
+        return lambda m: 1e-4 * max(m, 32) / 32
 
     monkeypatch.setattr(calibration, "_kernel_product_timer", timer)
     cache = tmp_path / "deep" / "capacity.json"
@@ -70,7 +70,7 @@ def test_capacity_is_measured_once_and_remembered(tmp_path, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_only_costs_measuring_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "_kernel_product_timer", lambda *_: lambda m: max(m, 8) / 8.0)
+    monkeypatch.setattr(calibration, "_kernel_product_timer", lambda *_: lambda m: 1e-4 * max(m, 8) / 8)
     blocked = tmp_path / "file"
     blocked.write_text("")
     found = measure_resource(torch.device("cpu"), cache=blocked / "capacity.json")
@@ -82,7 +82,7 @@ def test_a_plan_depends_on_the_device_and_not_on_threads_or_noise(tmp_path, monk
 
     def timer(device, dtype):
         knee = next(knees)
-        return lambda m: max(m, knee) / knee
+        return lambda m: 1e-4 * max(m, knee) / knee
 
     monkeypatch.setattr(calibration, "_kernel_product_timer", timer)
     found = []

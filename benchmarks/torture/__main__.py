@@ -33,6 +33,7 @@ PARTS = {
     "tables": "hostile data files",
     "command_line": "hostile options and files on the command line",
     "model_files": "hostile model files and checkpoints",
+    "allocations": "each allocation of a fit that can fail, failing",
     "faults": "each write that can fail, failing",
     "kills": "processes killed while they write",
 }

@@ -134,6 +134,11 @@ def open_for(
     stored = model.metadata_.get("columns")
     if stored is not None:
         columns = Columns.from_dict(stored)
+        if len(columns.feature_names) != model.n_features_in_:
+            raise TableError(
+                f"The model file describes columns with {len(columns.feature_names)} features, but its "
+                f"model has {model.n_features_in_}: it is damaged."
+            )
         source = open_source(path, target, folder, test=True, text=columns.text_names, bounds=bounds)
         return source, columns
     source = open_source(path, target, folder, test=True, bounds=bounds)

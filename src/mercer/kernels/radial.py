@@ -16,6 +16,9 @@ from mercer.kernels.distances import squared_distances
 
 # Error of a kernel value that smooth profiles may carry from cancellation.
 SMOOTH_TOLERANCE = 2e-6
+# The square of a bandwidth, by which distances are divided, must be a number in float32, and so must its
+# inverse.
+SMALLEST_BANDWIDTH = 1e-18
 # exp(u) is 2^(u log2 e).  PyTorch's exp2 takes a third of the time of its exp where the latter comes
 # from a math library tuned for another CPU vendor, and no longer elsewhere; the factor costs nothing.
 LOG2_E = math.log2(math.e)
@@ -30,11 +33,15 @@ class Radial(Kernel):
     tolerance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        # So must its square, which distances are divided by.
-        if not (self.bandwidth > 0 and 0 < self.bandwidth * self.bandwidth < math.inf):
+        if not (math.isfinite(self.bandwidth) and self.bandwidth > 0):
             raise ValueError(
                 f"`bandwidth` must be a positive, finite number. Got {self.bandwidth!r} instead. "
                 'Give the distance over which the function varies, or "auto".'
+            )
+        if not SMALLEST_BANDWIDTH <= self.bandwidth <= 1 / SMALLEST_BANDWIDTH:
+            raise ValueError(
+                f"`bandwidth` must lie between {SMALLEST_BANDWIDTH:g} and {1 / SMALLEST_BANDWIDTH:g}. "
+                f"Got {self.bandwidth!r} instead: rescale the features."
             )
 
     @property

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -26,13 +27,13 @@ from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import cores, torch_threads, workers_for
 from mercer.planning.memory import RESERVED_SHARE, free_memory
 from mercer.planning.resource import READ_OUTPUTS, Rates, Resource
-from mercer.stopwatch import Stopwatch, fastest
+from mercer.stopwatch import fastest
 
 # The shape of the products that are timed: short enough to take milliseconds, long enough that the
 # centres do not fit in the innermost caches.
 PROBE_CENTRES = 4096
 PROBE_FEATURES = 256
-PROBE_SECONDS = 0.2
+PROBE_SECONDS = 0.1
 # Upper limit on the rows of a probe, and so on its memory.
 MOST_PROBE_ROWS = 1 << 12
 # A shorter sweep could be decided by two slow moments.
@@ -127,17 +128,18 @@ def saturating_rows(seconds_at: Callable[[int], float], budget: float = math.inf
     """The fewest rows, doubling from 1, at which rows per second have stopped rising.
 
     `seconds_at(m)` times one product with m rows.  Doubling stops once two further doublings gained
-    nothing worth having, not before a number at which any device should, or when `budget` seconds are
-    spent.
+    nothing worth having, not before a number at which any device should, or when products have taken
+    `budget` seconds.
     """
-    watch = Stopwatch()
     rates: dict[int, float] = {}
+    spent = 0.0
     m = 1
     while m <= MOST_PROBE_ROWS:
-        rates[m] = m / seconds_at(m)
+        seconds = seconds_at(m)
+        rates[m], spent = m / seconds, spent + seconds
         best = max(rates.values())
         first = next(rows for rows, rate in rates.items() if rate >= SATURATED_SHARE * best)
-        if m >= max(4 * first, FEWEST_PROBE_ROWS) or watch.seconds > budget:
+        if m >= max(4 * first, FEWEST_PROBE_ROWS) or spent > budget:
             break
         m *= 2
     return first
@@ -153,9 +155,14 @@ def _kernel_product_timer(device: torch.device, dtype: torch.dtype) -> Callable[
     def seconds_at(m: int) -> float:
         rows = kernel.points(x.repeat(-(-m // len(x)), 1)[:m])
         # Reading a value waits for the device; the first run warms up.
-        return fastest(lambda: float((kernel.block(rows, centres) @ weights)[0, 0]), 2)
+        return fastest(lambda: float((kernel.block(rows, centres) @ weights)[0, 0]), 2, _clock(device))
 
     return seconds_at
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    """On a CPU, only the time that the probing thread was running: others may use the core as well."""
+    return time.thread_time if device.type == "cpu" else time.perf_counter
 
 
 def _product_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
@@ -167,11 +174,12 @@ def _product_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, flo
         exact = int(torch._int_mm(odd, odd.T).sum()) == 33 * 33 * 41
     except (RuntimeError, NotImplementedError):
         exact = False  # CUDA requires multiples of 8; other devices lack it
-    by_floats, by_bytes = math.inf, math.inf
+    by_floats, by_bytes, clock = math.inf, math.inf, _clock(device)
     for _ in range(PRODUCT_PROBES):  # in turn, so that a slow moment does not decide between them
-        by_floats = min(by_floats, fastest(lambda: float((floats @ floats.T)[0, 0]), 1))
+        by_floats = min(by_floats, fastest(lambda: float((floats @ floats.T)[0, 0]), 1, clock))
         if exact:
-            by_bytes = min(by_bytes, fastest(lambda: float(torch._int_mm(codes, codes.T)[0, 0]), 1))
+            seconds = fastest(lambda: float(torch._int_mm(codes, codes.T)[0, 0]), 1, clock)
+            by_bytes = min(by_bytes, seconds)
     return by_floats / (PRODUCT_ROWS**2 * PRODUCT_FEATURES), by_floats / by_bytes
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mercer.files.records import from_data
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, known, of_kinds, to_numbers
 from mercer.tables.wording import quoted
@@ -76,11 +77,6 @@ class Column:
         }
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Column:
-        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**given)
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -122,13 +118,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Columns:
-        return cls(
-            data["target"],
-            data["task"],
-            data["target_kind"],
-            tuple(data["notes"]),
-            tuple(Column.from_dict(column) for column in data["columns"]),
-        )
+        return from_data(cls, data, "The description of the columns in the model file")
 
     def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
         """The features, (m, d), and notes on values that the training table did not have."""
