@@ -136,7 +136,7 @@ def spoilt(value):
         (put(classes__dtype="i4,i4"), "Labels must be numbers, texts or booleans"),
         (put(classes__dtype="V9999999999"), "Labels must be numbers, texts or booleans"),
         (put(estimator="KernelRegressor"), "a regressor has no classes"),
-        (put(kernel__bandwidth=1e-200), "`bandwidth` must be a positive, finite number"),
+        (put(kernel__bandwidth=1e-200), "`bandwidth` must lie between"),
         (put(kernel__bandwidth="NaN"), "`bandwidth` must be a positive, finite number"),
         (put(kernel__bandwidth=[1]), "Expected `float`, got `array`"),
         (put(kernel__name=["gaussian"]), "A stored kernel must be one of"),

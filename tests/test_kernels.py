@@ -87,7 +87,7 @@ def test_bandwidth_must_be_positive_and_finite(name, value):
 
 @pytest.mark.parametrize("value", [1e-30, 1e30])
 def test_a_bandwidth_whose_square_float32_cannot_hold_is_refused(value):
-    with pytest.raises(ValueError, match="between 1e-18 and 1e\\+18.*rescale the features"):
+    with pytest.raises(ValueError, match=r"between 1e-18 and 1e\+18.*rescale the features"):
         mercer.Gaussian(value)
 
 

@@ -48,6 +48,8 @@ SATURATED_SHARE = 0.9
 # Rows at which products of one core usually saturate; in repeated measurements on one machine the number
 # found varied between half and twice this.
 USUAL_ROWS = 128
+# Rate of 8-bit products over that of float32 products where a processor has instructions for them.
+USUAL_GAIN = 4.0
 # Bytes of memory whose rates are measured, and how often it is allocated afresh.
 RATE_BYTES = 1 << 26
 FRESH_PROBES = 2
@@ -98,7 +100,7 @@ def _measure_capacity(device: torch.device, dtype: torch.dtype) -> dict[str, flo
         feature, gain = _product_rates(device, dtype)
     return {
         "full_rate_rows": cores(device) * quantised(rows),
-        "integer_gain": 4.0 ** round(math.log(gain, 4)) if gain else 0.0,  # coarsely, as above
+        "integer_gain": USUAL_GAIN if gain >= math.sqrt(USUAL_GAIN) else float(gain > 0),
         "feature": feature,
     }
 
