@@ -43,7 +43,6 @@ from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
-from mercer.operators.workers import small_operations
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.memory import data_limit
@@ -148,12 +147,6 @@ def prepare(
     data: Data, settings: Settings, on_stage: Callable[[str], None] = lambda text: None
 ) -> Problem:
     """Prepare the data, choose what is to be chosen, and make the plan."""
-    # Matrix libraries round by the number of threads they have: work is shared out by Mercer's workers.
-    with small_operations(settings.device):
-        return _prepare(data, settings, on_stage)
-
-
-def _prepare(data: Data, settings: Settings, on_stage: Callable[[str], None]) -> Problem:
     measured = settings.resource or measure_resource(settings.device, settings.dtype)
     resource = with_memory(measured, settings.memory)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)

@@ -62,13 +62,12 @@ class Inputs:
         In the most precise type of the device: the result does not depend on the type of x, and a large
         mean takes up no digits.
         """
-        x = x.to(widest(x.device))
         z, beyond = self.varying(x)
-        z = z - self.shift.to(x)  # (m, d')
+        z = z - self.shift.to(x.device, widest(x.device))  # (m, d')
         if self.scale is not None:
-            z /= self.scale.to(x)
+            z /= self.scale.to(z)
         if self.projection is not None:
-            projection = self.projection.to(x)
+            projection = self.projection.to(z)
             inside = z @ projection  # (m, k)
             if self.lossless:
                 beyond = beyond + (z - inside @ projection.T).square().sum(1)
@@ -82,7 +81,8 @@ class Inputs:
         columns = self.columns.to(x.device)
         dropped = torch.ones(self.n_features, dtype=torch.bool, device=x.device)
         dropped[columns] = False
-        return x[:, columns], (x[:, dropped] - self.constants.to(x)).square().sum(1)
+        constants = self.constants.to(x.device, widest(x.device))
+        return x[:, columns], (x[:, dropped] - constants).square().sum(1)
 
     def points(
         self,
@@ -109,8 +109,10 @@ class Inputs:
         beyond = like.new_empty(n)
         for part, chunk in chunks(x, rows):
             z, outside = self.floats(chunk)
-            z, outside = _within(z / self.unit, outside / self.unit**2, reach)
-            extended[part, : self.width] = z.to(like)
+            if self.grid is not None:
+                z, outside = z / self.unit, outside / self.unit**2
+            z, outside = _within(z, outside, reach)
+            extended[part, : self.width] = z
             beyond[part] = outside.to(like)
         far = not known and bool((beyond > 0).any())
         return Points.of_extended(extended, beyond if far else None)
@@ -147,6 +149,8 @@ class Inputs:
 
 def _within(z: Tensor, beyond: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """Rows, (m, d'), and squared distances, (m,), with those that are too long made shorter."""
+    if reach == math.inf:
+        return z, beyond
     largest = z.abs().amax(1) if z.shape[1] else z.new_zeros(len(z))  # (m,)  squares may overflow
     longest = math.sqrt(reach / max(1, z.shape[1]))
     if bool((largest > longest).any()):

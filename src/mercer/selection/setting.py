@@ -12,10 +12,11 @@ import torch
 from mercer.data.inputs import Inputs, fit_inputs, projected
 from mercer.data.rows import Array, Matrix, take
 from mercer.kernels import Kernel, KernelLike, as_kernel, canonical_name, is_translation_invariant
-from mercer.operators.workers import Workers, workers_for
+from mercer.operators.workers import Workers, small_operations, workers_for
 from mercer.planning.memory import search_points
 from mercer.selection.search import CANDIDATES, FINE_POINTS, Selection, select
 
+CPU = torch.device("cpu")
 # Standard deviations of features within this factor of one another are on one scale.
 ONE_SCALE = 2.0
 
@@ -68,24 +69,24 @@ def choose_setting(
 
     selection = None
     if request.ridge is None or (named and (request.bandwidth is None or request.kernel == "auto")):
-        count, n_workers = search_points(
-            usable, plain.width, FINE_POINTS, workers_for(torch.device("cpu")).count
-        )
+        count, n_workers = search_points(usable, plain.width, FINE_POINTS, workers_for(CPU).count)
         sample = rows[:count]
         features = {key: v.floats(take(x, sample))[0].to("cpu") for key, v in variants.items()}
-        selection = select(
-            features,
-            torch.from_numpy(Y[sample]),
-            _makers(request.kernel, fixed),
-            request.bandwidth if named else 1.0,
-            request.ridge,
-            torch.finfo(dtype).eps * math.sqrt(len(rows)),
-            on_tried,
-            Workers(1) if n_workers == 1 else workers_for(torch.device("cpu")),
-        )
+        with small_operations(CPU):  # the same numbers for any number of threads
+            selection = select(
+                features,
+                torch.from_numpy(Y[sample]),
+                _makers(request.kernel, fixed),
+                request.bandwidth if named else 1.0,
+                request.ridge,
+                torch.finfo(dtype).eps * math.sqrt(len(rows)),
+                on_tried,
+                Workers(1) if n_workers == 1 else workers_for(CPU),
+            )
     inputs = variants[selection.best.scaled if selection else request.scale is True]
     if request.n_pca_components is not None:
-        inputs = projected(inputs, x, rows, request.n_pca_components)
+        with small_operations(CPU):
+            inputs = projected(inputs, x, rows, request.n_pca_components)
     ridge = request.ridge
     if ridge is None:
         ridge = selection.best.ridge if selection else 0.0
