@@ -135,6 +135,6 @@ def test_a_converged_model_agrees_with_the_dense_solution_and_a_wrong_one_does_n
 
 
 def test_growing_memory_is_a_failure():
-    flat = [500 * load.MIB] * 30
+    flat = [500 * load.MIB] * load.FEWEST_CYCLES
     assert load._memory(flat).failures == ()
     assert load._memory([r + 3 * i * load.MIB for i, r in enumerate(flat)]).failures != ()

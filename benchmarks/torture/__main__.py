@@ -1,7 +1,7 @@
 """Run the parts of the torture run and count the cases that break a law.
 
-    make torture                                  # all parts, an hour or more on two cores
-    make torture QUICK=1                          # a sixth of the cases
+    make torture                                  # all parts, about an hour on two cores
+    make torture QUICK=1                          # a sixth of the cases, about ten minutes
     python -m benchmarks.torture --parts fits --scale 0.1
 
 A line is printed for each law, with its first failures.  The exit code is 1 if there was any, or if a
