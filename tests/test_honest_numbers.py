@@ -319,3 +319,14 @@ def test_processes_of_a_pool_take_no_more_threads_than_they_were_given():
 def _threads_within(n_jobs):
     with threads_of_a_fit(n_jobs):
         return torch.get_num_threads()
+
+
+def test_a_fit_for_which_float32_is_too_coarse_is_run_again_in_float64(rng):
+    """A kernel that grows with the length of its inputs, and features far from 0."""
+    X = 100 + rng.normal(size=(300, 3))
+    model = KernelRegressor("neural_tangent", bandwidth=1.0, ridge=0.0, scale=False, random_state=0)
+    with pytest.warns(
+        UserWarning, match="float32 is too coarse here: training was run again in float64"
+    ):
+        model.fit(X, X[:, 0] - 100)
+    assert model.plan_.precision == "float64"

@@ -27,13 +27,14 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mercer.data.points import Points
-from mercer.data.rows import Array
+from mercer.data.rows import Array, widest
 from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
@@ -95,6 +96,9 @@ __all__ = [
 ]
 
 predict_seconds = with_predicted_seconds
+# Rounding error of predictions, as a share of the spread of the targets, beyond which a fit in float32
+# is not to be trusted.
+COARSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,24 @@ class Fitted:
     @property
     def machine(self) -> KernelMachine:
         """Evaluated in float64 if the rounding error of its sums would show otherwise."""
-        machine = replace(self.problem.machine, alpha=self.outcome.alpha.contiguous())
-        return machine.as_precise_as_needed(float(self.problem.y.square().mean().sqrt()))
+        return self._plain.as_precise_as_needed(self._rounding, self._spread)
+
+    @property
+    def too_coarse(self) -> bool:
+        """Whether rounding error was so large that training could not know what it predicts."""
+        return not self._rounding <= COARSE * self._spread
+
+    @property
+    def _plain(self) -> KernelMachine:
+        return replace(self.problem.machine, alpha=self.outcome.alpha.contiguous())
+
+    @cached_property
+    def _rounding(self) -> float:
+        return self._plain.rounding()
+
+    @property
+    def _spread(self) -> float:
+        return float(self.problem.y.square().mean().sqrt())
 
 
 def train(
@@ -200,7 +220,7 @@ def fit(
     held_out: Array | None = None,
     origin: Origin | None = None,
 ) -> Fitted:
-    """Prepare the data and train; in float64 where training diverges in float32.
+    """Prepare the data and train; in float64 where float32 diverges or is too coarse.
 
     Parameters
     ----------
@@ -240,14 +260,17 @@ def fit(
             outcome = run.run(Dispatch(events, problem.plan, look, save, interrupted))
         return Fitted(problem, outcome)
 
+    most_precise = settings.dtype == widest(settings.device)
     try:
-        return once(settings)
+        fitted = once(settings)
+        if most_precise or resume is not None or not fitted.too_coarse:
+            return fitted
+        note = "the precision float32 is too coarse here: training was run again in float64"
     except DivergenceError:
-        double = settings.dtype == torch.float64 or settings.device.type == "mps"
-        if double or settings.requests.step_size is not None or resume is not None:
+        if most_precise or resume is not None:
             raise
+        note = "training diverged in float32 and was run again in float64"
     fitted = once(replace(settings, dtype=torch.float64))
-    note = "training diverged in float32 and was run again in float64"
     plan = fitted.problem.plan
     plan = replace(plan, notes=(*plan.notes, note))
     return replace(fitted, problem=replace(fitted.problem, plan=plan))

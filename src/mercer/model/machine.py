@@ -72,18 +72,18 @@ class KernelMachine:
             alpha=self.alpha.to(device),
         )
 
-    def as_precise_as_needed(self, spread: float) -> KernelMachine:
-        """The machine, in float64 if the rounding error of its sums would show otherwise.
-
-        `spread` is that of the targets on the scale of training.
-        """
-        same = self.alpha.dtype == widest(self.device)
+    def rounding(self) -> float:
+        """Rounding error of its sums on the scale of training, from a few rows; 0 if none is known."""
+        most_precise = self.alpha.dtype == widest(self.device)
         # A function of the user's own may work in one precision only.
-        if same or isinstance(self.kernel, Custom) or not bool(self.alpha.any()):
-            return self
+        if most_precise or isinstance(self.kernel, Custom) or not bool(self.alpha.any()):
+            return 0.0
         rows = self.centres[:MEASURED_ROWS]
         parts = (self.kernel, rows, self.centres, self.alpha)
-        rounding = float((reproducible_product(*parts) - double_product(*parts)).abs().max())
+        return float((reproducible_product(*parts) - double_product(*parts)).abs().max())
+
+    def as_precise_as_needed(self, rounding: float, spread: float) -> KernelMachine:
+        """The machine, in float64 if its rounding error is visible beside the spread of the targets."""
         visible = not ROUNDING_MARGIN * rounding <= ROUNDING_IN_PREDICTIONS * spread
         return replace(self, in_double=visible)
 

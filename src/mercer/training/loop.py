@@ -9,6 +9,7 @@ The loop returns data.  To print, draw, save or stop, pass a `Watcher`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -152,7 +153,7 @@ class Training:
         if state.best is not None:
             weights, best_epoch = state.best, progress.best_epoch
             best_loss = progress.stopping.best_loss
-        if progress.epochs and self._no_better_than_nothing(weights):
+        if progress.epochs and self._no_better_than_nothing(weights, best_epoch):
             weights, best_epoch = torch.zeros_like(weights), 0.0
             if self.held_out is not None:
                 predictions = torch.zeros_like(self.held_out.validation.y)  # (n_val, l)
@@ -162,18 +163,18 @@ class Training:
             best_loss *= self.loss_unit
         return Outcome(weights, history, converged, reason, predictions, best_epoch, best_loss)
 
-    def _no_better_than_nothing(self, weights: Tensor) -> bool:
-        """Whether the weights predict the training points no better than zero weights do.
+    def _no_better_than_nothing(self, weights: Tensor, epoch: float) -> bool:
+        """Whether weights reached in an epoch predict the training points no better than zero weights.
 
-        The last epoch's error tells where it is low; it was measured while the weights changed, so where
-        it is not low, the points are predicted once more.
+        The epoch's error tells where it is low; it was measured while the weights changed, so where it
+        is not low, the points are predicted once more.
         """
         if self.nothing == 0:  # constant targets, which zero weights predict exactly
             return False
         if not bool(weights.any()):
             return True
-        last = self.state.progress.epochs[-1].train_loss
-        if last <= SURELY_LEARNED * self.loss_unit * self.nothing:
+        reached = self.state.progress.epochs[max(0, math.ceil(epoch) - 1)].train_loss
+        if reached <= SURELY_LEARNED * self.loss_unit * self.nothing:
             return False
         squares = (self.operator.times(weights) - self.y).square()  # (n, l)
         if self.sample_weight is not None:
@@ -265,14 +266,15 @@ class Training:
         state.begin_epoch()
         if reason:
             return reason
-        if residual <= self.limits.interpolation_tol * self.guard.nothing:
+        tolerance = self.limits.interpolation_tol * self.guard.nothing
+        stalled = progress.stalling.update(residual).stop and self.guard.is_small(residual)
+        if not (stalled or residual <= tolerance):
+            return ""
+        if max(tolerance, residual) <= ROUNDING_UNITS**2 * self._rounding():
+            return f"the training loss has reached the limit of {self.guard.precision}"
+        if residual <= tolerance:
             return SOLVED if progress.step.ridge else INTERPOLATED
-        stalled = progress.stalling.update(residual).stop
-        if stalled and self.guard.is_small(residual):
-            if residual <= ROUNDING_UNITS**2 * self._rounding():
-                return f"the training loss has reached the limit of {self.guard.precision}"
-            return STALLED
-        return ""
+        return STALLED
 
     def _rounding(self) -> float:
         """Mean square of the rounding error of f: each sum may be off by eps sum_j |alpha_j| k_j."""
