@@ -77,7 +77,7 @@ class Inputs:
     def varying(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The features that vary, (m, d'), and the squared distance from those that do not, (m,)."""
         if self.columns is None:
-            return x, x.new_zeros(len(x))
+            return x, x.new_zeros(len(x), dtype=widest(x.device))
         columns = self.columns.to(x.device)
         dropped = torch.ones(self.n_features, dtype=torch.bool, device=x.device)
         dropped[columns] = False
