@@ -99,18 +99,23 @@ def test_a_case_is_the_same_whenever_it_is_drawn():
 
 
 def test_a_sound_model_breaks_no_law(fitted):
-    assert fitted[1].stop_reason_ == fits.INTERPOLATED
+    assert fitted[1].stop_reason_ in fits.CLAIMS
     assert list(fits.broken_laws(*fitted)) == []
 
 
-@pytest.mark.parametrize(
-    ("factor", "law"), [(np.nan, fits.FINITE), (-2.0, fits.TRAINING), (0.9, fits.HONEST)]
-)
+@pytest.mark.parametrize(("factor", "law"), [(-2.0, fits.TRAINING), (0.9, fits.HONEST)])
 def test_a_model_that_breaks_a_law_is_found(fitted, factor, law):
     case, model, table = fitted
     wrong = copy.copy(model)
     wrong.machine_ = replace(model.machine_, alpha=model.machine_.alpha * factor)
     assert law in [name for name, _ in fits.broken_laws(case, wrong, table)]
+
+
+def test_weights_that_are_not_finite_are_found(fitted):
+    case, model, table = fitted
+    wrong = copy.copy(model)
+    wrong.dual_coef_ = model.dual_coef_ * np.nan
+    assert [name for name, _ in fits.broken_laws(case, wrong, table)] == [fits.FINITE]
 
 
 def test_an_error_is_a_failure_of_its_case(fitted, monkeypatch):

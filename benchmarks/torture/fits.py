@@ -10,7 +10,7 @@ distance from 0, and a kernel, a bandwidth, a ridge and a precision.  The laws:
 - No exception, except an error that the documentation promises for such data.
 - The model predicts its training rows, and its held-out rows, no worse than the mean does.
 - The divergence guard is a last resort, and not part of training.
-- A model that says that it interpolates its training points does.
+- A model that says that it interpolates its training points, or solves its equations, does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ ROUNDING_UNITS = 4  # of a prediction and its mean, each computed and stored
 # best is taken for divergence, so up to twice the loss is what training itself regards as stable.
 MEASURED_BEFORE = 2.0
 MOST_HALVED_SHARE = 0.01
-INTERPOLATED = "the training points are interpolated to the tolerance"
+# Stop reasons that claim a residual f + r alpha - y within the tolerance.
+CLAIMS = (
+    "the training points are interpolated to the tolerance",
+    "the equations with the ridge are solved to the tolerance",
+)
 # Errors that the documentation promises.
 DOCUMENTED = ("at least 2 classes", "Squared lengths of rows must be finite")
 
@@ -166,7 +170,8 @@ class Outcome:
     case: Case
     broken: tuple[tuple[str, str], ...] = ()  # laws, and how each was broken
     reason: str = "no model"  # why training stopped
-    halvings: int = 0
+    halvings: int = 0  # by the guard
+    slowed: bool = False  # the step became smaller in any way
     warned: tuple[str, ...] = ()  # kinds of warnings
 
 
@@ -193,7 +198,7 @@ FINITE = "predictions, weights and history are finite"
 NO_ERROR = "no exception but those documented"
 TRAINING = "training rows are predicted no worse than by the mean"
 HELD_OUT = "held-out rows are predicted no worse than by the mean"
-HONEST = "a model that says it interpolates does"
+HONEST = "a model that says it interpolates, or solves its equations, does"
 LAWS = (FINITE, NO_ERROR, TRAINING, HELD_OUT, HONEST)
 
 
@@ -217,7 +222,7 @@ def broken_laws(case: Case, model: Any, table: Table) -> Iterator[tuple[str, str
         ours, theirs = mean_square(f[held_out] - Y[held_out]), mean_square(Y[held_out] - mean)
         if max(ours, model.best_loss_) > NO_WORSE * theirs + rounding:
             yield HELD_OUT, f"{ours:.4g}, best_loss_ {model.best_loss_:.4g}, the mean {theirs:.4g}"
-    elif model.converged_ and model.stop_reason_ == INTERPOLATED:
+    elif model.converged_ and model.stop_reason_ in CLAIMS:
         residual = f + model.ridge_ * model.dual_coef_.astype(np.float64) - Y
         tolerance = case.tolerance
         if case.precision == "float32":
@@ -240,9 +245,11 @@ def attempt(case: Case) -> Outcome:
             where = traceback.extract_tb(error.__traceback__)[-1]
             how = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             return Outcome(case, ((NO_ERROR, how),))
-    halvings = sum(epoch.halvings for epoch in model.history_.epochs)
+    epochs = model.history_.epochs
+    halvings = sum(epoch.halvings for epoch in epochs)
+    slowed = bool(epochs) and epochs[-1].step_size < epochs[0].step_size
     warned = {f"{w.category.__name__}: {str(w.message).split('.')[0]}" for w in told}
-    return Outcome(case, broken, model.stop_reason_, halvings, tuple(sorted(warned)))
+    return Outcome(case, broken, model.stop_reason_, halvings, slowed, tuple(sorted(warned)))
 
 
 def outcomes(size: Size) -> Iterator[Outcome]:
@@ -263,7 +270,9 @@ def run(size: Size) -> list[Count]:
     share = len(halved) / cases
     what = f"the guard halves the step in fewer than {MOST_HALVED_SHARE:.0%} of fits"
     exceeded = halved if share >= MOST_HALVED_SHARE else ()
-    counts.append(Count(what, cases, exceeded, f"{len(halved)} fits, {share:.2%}"))
+    slowed = sum(o.slowed and not o.halvings for o in found)
+    note = f"{len(halved)} fits, {share:.2%}; {slowed} more ended with a smaller step than they began with"
+    counts.append(Count(what, cases, exceeded, note))
     counts.append(Count("stop reasons", cases, note=_listed(o.reason for o in found)))
     counts.append(Count("warnings", cases, note=_listed(w for o in found for w in o.warned)))
     return counts

@@ -17,8 +17,6 @@ KERNELS = (*INVARIANT, "neural_tangent")
 # Differences between computations of the same quantity, as a share of the targets' spread: float32 has
 # seven digits, and sums over a hundred points cost up to two of them.
 ROUNDING = 1e-5
-# The same where sums are taken in another order in every step of training, which costs one more.
-ROUNDING_OF_TRAINING = 1e-4
 SEEDS = st.integers(0, 2**32 - 1)
 # Every fit of a law takes the same number of steps.
 FIXED = {"interpolation_tol": 0.0, "early_stopping": False, "max_iter": 8, "random_state": 0}
@@ -34,6 +32,11 @@ class Problem:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What Hypothesis prints of a problem that breaks a law."""
         printer.text(f"X {self.X.shape}, X_new {self.X_new.shape}, {self.parameters}")
+
+    @property
+    def rounding(self) -> float:
+        """The same for two models: weights are of the size of the targets over the ridge."""
+        return ROUNDING / min(1.0, 10 * self.parameters["ridge"])
 
     @property
     def is_regression(self) -> bool:

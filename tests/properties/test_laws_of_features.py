@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import INVARIANT, ROUNDING_OF_TRAINING, assert_same, problems
+from problems import INVARIANT, assert_same, problems
 
 OFFSETS = st.sampled_from([1e4, -1e4, 300.0, -7.0])
 
@@ -17,27 +17,27 @@ def test_a_constant_column_changes_nothing(problem, value, data):
     column = data.draw(st.integers(0, problem.X.shape[1]))
     X, X_new = (np.insert(x, column, value, axis=1) for x in (problem.X, problem.X_new))
     found = problem.model().fit(X, problem.y).predict(X_new)
-    assert_same(found, problem.fitted().predict(problem.X_new))
+    assert_same(found, problem.fitted().predict(problem.X_new), problem.rounding)
 
 
 @given(problems(INVARIANT), OFFSETS)
 def test_translating_all_rows_changes_nothing(problem, offset):
     found = problem.model().fit(problem.X + offset, problem.y).predict(problem.X_new + offset)
-    assert_same(found, problem.fitted().predict(problem.X_new))
+    assert_same(found, problem.fitted().predict(problem.X_new), problem.rounding)
 
 
 @given(problems(INVARIANT), st.sampled_from([1e-6, 3e-3, 7e3, 1e6]))
 def test_the_unit_of_features_and_bandwidth_does_not_matter(problem, factor):
     model = problem.model(bandwidth=factor * problem.parameters["bandwidth"])
     found = model.fit(factor * problem.X, problem.y).predict(factor * problem.X_new)
-    assert_same(found, problem.fitted().predict(problem.X_new), ROUNDING_OF_TRAINING)
+    assert_same(found, problem.fitted().predict(problem.X_new), problem.rounding)
 
 
 @given(problems(), st.data())
 def test_the_order_of_columns_does_not_matter(problem, data):
     order = data.draw(st.permutations(range(problem.X.shape[1])))
     found = problem.model().fit(problem.X[:, order], problem.y).predict(problem.X_new[:, order])
-    assert_same(found, problem.fitted().predict(problem.X_new), ROUNDING_OF_TRAINING)
+    assert_same(found, problem.fitted().predict(problem.X_new), problem.rounding)
 
 
 @given(problems(INVARIANT), OFFSETS)
