@@ -271,7 +271,7 @@ def run(size: Size) -> list[Count]:
     what = f"the guard halves the step in fewer than {MOST_HALVED_SHARE:.0%} of fits"
     exceeded = halved if share >= MOST_HALVED_SHARE else ()
     slowed = sum(o.slowed and not o.halvings for o in found)
-    note = f"{len(halved)} fits, {share:.2%}; {slowed} more ended with a smaller step than they began with"
+    note = f"{len(halved)} fits, {share:.2%}; {slowed} more ended with a smaller step than at first"
     counts.append(Count(what, cases, exceeded, note))
     counts.append(Count("stop reasons", cases, note=_listed(o.reason for o in found)))
     counts.append(Count("warnings", cases, note=_listed(w for o in found for w in o.warned)))
