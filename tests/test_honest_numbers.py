@@ -330,3 +330,33 @@ def test_a_fit_for_which_float32_is_too_coarse_is_run_again_in_float64(rng):
     ):
         model.fit(X, X[:, 0] - 100)
     assert model.plan_.precision == "float64"
+
+
+def test_a_model_says_no_more_than_its_predictions_hold(rng):
+    """Distances of large features cancel in float32, and training would interpolate another kernel."""
+    large = 1e5 * np.exp(rng.normal(size=169))
+    X = np.column_stack([large, rng.integers(0, 5, size=(169, 6))])
+    y = np.sign(rng.normal(size=169))
+    model = KernelRegressor(
+        "cauchy",
+        bandwidth=6250.0,
+        ridge=0.0,
+        interpolation_tol=0.01,
+        early_stopping=False,
+        random_state=0,
+    )
+    with pytest.warns(UserWarning, match="float32 is too coarse"):
+        model.fit(X, y)
+    assert model.stop_reason_ == INTERPOLATED
+    assert np.mean((model.predict(X) - y) ** 2) < 0.01 * y.var()
+
+
+def test_targets_that_look_like_noise_at_first_are_fitted_in_the_end(rng):
+    X = rng.normal(size=(20, 1))
+    y = rng.permutation(np.sin(X[:, 0]) + 0.3 * rng.normal(size=20))
+    settings = {"batch_size": 6, "subsample_size": 10, "preconditioner_rank": 2, "max_iter": 100}
+    model = KernelRegressor(
+        "laplacian", bandwidth=0.5, ridge=0.01, interpolation_tol=0.0, random_state=0, **settings
+    )
+    model.fit(X, y)
+    assert np.mean((model.predict(X) - y) ** 2) < 0.2 * y.var()

@@ -60,7 +60,7 @@ from mercer.training.history import History
 from mercer.training.loop import Outcome, Training, Watcher
 from mercer.training.problem import Data, Problem
 from mercer.training.state import State
-from mercer.training.stopping import Limits
+from mercer.training.stopping import INTERPOLATED, SOLVED, Limits, limit_of
 
 __all__ = [
     "Data",
@@ -130,6 +130,14 @@ class Fitted:
     def too_coarse(self) -> bool:
         """Whether rounding error was so large that training could not know what it predicts."""
         return not self._rounding <= COARSE * self._spread
+
+    def with_honest_reason(self, limits: Limits) -> Fitted:
+        """The same, claiming no tolerance below the rounding error of the predictions."""
+        claims = self.outcome.reason in (INTERPOLATED, SOLVED)
+        if not claims or self._rounding**2 <= limits.interpolation_tol * self._spread**2:
+            return self
+        reason = limit_of(self.problem.plan.precision)
+        return replace(self, outcome=replace(self.outcome, reason=reason))
 
     @property
     def _plain(self) -> KernelMachine:
@@ -264,7 +272,7 @@ def fit(
     try:
         fitted = once(settings)
         if most_precise or resume is not None or not fitted.too_coarse:
-            return fitted
+            return fitted.with_honest_reason(settings.limits)
         note = "the precision float32 is too coarse here: training was run again in float64"
     except DivergenceError:
         if most_precise or resume is not None:

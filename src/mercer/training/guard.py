@@ -49,7 +49,8 @@ class Guard:
         another, fitting one spoils the others, and the residual stays at a level that falls with the
         step size.
         """
-        return state.progress.epoch > 1 and state.progress.residual > self.nothing
+        progress = state.progress
+        return progress.epoch >= progress.all_seen_from and progress.residual > self.nothing
 
     def is_small(self, residual: float) -> bool:
         """Whether a residual is so small that a stall is worth stopping for."""

@@ -26,7 +26,14 @@ from mercer.stopwatch import Stopwatch
 from mercer.training.guard import Guard
 from mercer.training.history import Epoch, History, in_epochs
 from mercer.training.state import State
-from mercer.training.stopping import INTERPOLATED, NOTHING_LEARNED, SOLVED, STALLED, Limits
+from mercer.training.stopping import (
+    INTERPOLATED,
+    NOTHING_LEARNED,
+    SOLVED,
+    STALLED,
+    Limits,
+    limit_of,
+)
 from mercer.training.validation import HeldOut, Validation
 
 # An epoch's error below this share of that of predicting nothing is so far below that the weights at its
@@ -258,6 +265,7 @@ class Training:
         if self.guard.is_noisy(state):  # zero weights are better, and so is a smaller step
             progress.step = progress.step.halved()
             state.weights.zero_()
+            progress.all_seen_from = progress.epoch + 2
         progress.halvings = 0
         progress.best_residual = min(progress.best_residual, residual)
         state.good.copy_(state.started)
@@ -271,7 +279,7 @@ class Training:
         if not (stalled or residual <= tolerance):
             return ""
         if max(tolerance, residual) <= ROUNDING_UNITS**2 * self._rounding():
-            return f"the training loss has reached the limit of {self.guard.precision}"
+            return limit_of(self.guard.precision)
         if residual <= tolerance:
             return SOLVED if progress.step.ridge else INTERPOLATED
         return STALLED

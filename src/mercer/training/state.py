@@ -39,6 +39,7 @@ class Progress:
     halvings: int = 0  # of the step, in this epoch
     best_epoch: float = 0.0  # epochs after which the best weights were reached
     best_residual: float = math.inf  # the lowest of an epoch
+    all_seen_from: int = 2  # the first epoch that began with weights for all points
     version: int = STATE_VERSION
 
 

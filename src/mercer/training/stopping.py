@@ -14,6 +14,11 @@ STALLED = "the training loss has almost stopped falling, above the tolerance"
 NOTHING_LEARNED = "no weights predict better than the mean of the targets"
 
 
+def limit_of(precision: str) -> str:
+    """The reason where rounding error keeps the loss from falling."""
+    return f"the training loss has reached the limit of {precision}"
+
+
 @dataclass(frozen=True)
 class Limits:
     """When training ends."""
