@@ -86,9 +86,12 @@ def test_bandwidth_must_be_positive_and_finite(name, value):
 
 
 @pytest.mark.parametrize("value", [1e-30, 1e30])
-def test_a_bandwidth_whose_square_float32_cannot_hold_is_refused(value):
-    with pytest.raises(ValueError, match=r"between 1e-18 and 1e\+18.*rescale the features"):
-        mercer.Gaussian(value)
+def test_a_bandwidth_whose_square_the_precision_cannot_hold_is_refused(rng, value):
+    X = rng.normal(size=(60, 2))
+    with pytest.raises(ValueError, match=r"between 1e-18 and 1e\+18 in float32.*rescale the features"):
+        mercer.KernelRegressor("gaussian", bandwidth=value, ridge=0.1).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"between 1e-150 and 1e\+150 in float64"):
+        mercer.Gaussian(value**9)
 
 
 def test_exponent_and_depth_are_checked():

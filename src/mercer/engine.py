@@ -188,6 +188,7 @@ def prepare(
     _check_range(points)
     grid = chosen.inputs.grid
     kernel = chosen.kernel if grid is None else in_units(chosen.kernel, grid.scale)
+    kernel.check(settings.dtype)
     y, units, ridge = _centred(data, chosen.ridge, like)
     on_stage("estimating the spectrum")
     requests = settings.requests

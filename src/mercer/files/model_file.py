@@ -90,6 +90,7 @@ def machine_from(tensors: dict[str, Tensor], data: Any) -> KernelMachine:
     """The machine, whose parts must fit together."""
     kernel, inputs = kernel_and_inputs(tensors, data)
     alpha = stored_tensor(tensors, "alpha", (None, None), *FLOATS)
+    kernel.check(alpha.dtype)
     expect(alpha.numel() > 0, "`alpha` must have a weight for each centre and output. Got none")
     units = target_units(tensors, data, alpha.shape[1])
     centres = _centres(tensors, inputs, alpha)

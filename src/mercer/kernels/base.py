@@ -32,6 +32,9 @@ class Kernel(ABC):
         """k(x, x) for each point, (n,)."""
         return torch.ones_like(a.squared_norms)
 
+    def check(self, dtype: torch.dtype) -> None:  # noqa: B027  most kernels have nothing to check
+        """Raise if the parameters are out of range for points of this type."""
+
     def reach(self, dtype: torch.dtype) -> float:
         """Squared length up to which points can be evaluated; beyond it k has reached its limit."""
         return math.inf

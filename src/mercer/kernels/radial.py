@@ -16,9 +16,8 @@ from mercer.kernels.distances import squared_distances
 
 # Error of a kernel value that smooth profiles may carry from cancellation.
 SMOOTH_TOLERANCE = 2e-6
-# The square of a bandwidth, by which distances are divided, must be a number in float32, and so must its
-# inverse.
-SMALLEST_BANDWIDTH = 1e-18
+# Bandwidths whose square and its inverse are numbers.
+SMALLEST_BANDWIDTHS = {torch.float32: 1e-18, torch.float64: 1e-150}
 # exp(u) is 2^(u log2 e).  PyTorch's exp2 takes a third of the time of its exp where the latter comes
 # from a math library tuned for another CPU vendor, and no longer elsewhere; the factor costs nothing.
 LOG2_E = math.log2(math.e)
@@ -38,10 +37,16 @@ class Radial(Kernel):
                 f"`bandwidth` must be a positive, finite number. Got {self.bandwidth!r} instead. "
                 'Give the distance over which the function varies, or "auto".'
             )
-        if not SMALLEST_BANDWIDTH <= self.bandwidth <= 1 / SMALLEST_BANDWIDTH:
+        self.check(torch.float64)
+
+    def check(self, dtype: torch.dtype) -> None:
+        # Distances are divided by its square, which must be a number, and so must its inverse.
+        smallest = SMALLEST_BANDWIDTHS[dtype]
+        if not smallest <= self.bandwidth <= 1 / smallest:
+            precision = str(dtype).removeprefix("torch.")
             raise ValueError(
-                f"`bandwidth` must lie between {SMALLEST_BANDWIDTH:g} and {1 / SMALLEST_BANDWIDTH:g}. "
-                f"Got {self.bandwidth!r} instead: rescale the features."
+                f"`bandwidth` must lie between {smallest:g} and {1 / smallest:g} in {precision}. Got "
+                f"{self.bandwidth!r} instead: rescale the features."
             )
 
     @property
