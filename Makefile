@@ -34,11 +34,11 @@ format: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# scikit-learn-intelex is needed for the comparison only.
+# The other libraries are needed for the comparison only. It takes hours, and can be stopped and continued.
 bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/engine.py --out benchmarks/engine.json
-	$(BIN)/python benchmarks/defaults.py --out benchmarks/defaults.json
+	$(BIN)/python -m benchmarks.defaults --out benchmarks/defaults.json
 
 # Reproduces the paper's tables and figures and writes docs/paper.md; SIZE=--full for the paper's sizes.
 SIZE ?= --quick

@@ -1,0 +1,1 @@
+"""Mercer with default parameters next to other libraries with theirs."""
