@@ -250,7 +250,7 @@ def fit(
         problem = (
             prepare(data, settings, events.on_stage)
             if resume is None
-            else resume.problem(data, settings.device)
+            else resume.problem(data, settings.device, settings.memory)
         )
         events.on_plan(problem.plan)
         with nullcontext() if resume is None else contents_of(resume.path):
