@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -223,6 +224,39 @@ def test_missing_and_unreadable_files_are_errors_of_the_system(tmp_path):
     for resume, error in [(tmp_path / "absent", FileNotFoundError), (tmp_path, IsADirectoryError)]:
         with pytest.raises(error):
             KernelRegressor().fit(np.eye(5), np.arange(5.0), resume=resume)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe that nobody writes to: who opens it waits."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("the system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_a_folder_is_refused_by_a_sentence_that_says_so(tmp_path):
+    message = (
+        f"{str(tmp_path)!r} must be a file that holds a Mercer model. Got a folder: name a file in it."
+    )
+    with pytest.raises(IsADirectoryError, match=f"^{re.escape(message)}$"):
+        mercer.load(tmp_path)
+
+
+def test_a_pipe_is_refused_at_once_and_not_waited_for(pipe):
+    message = "holds a Mercer model. Got a pipe: copy the model to a file first."
+    with pytest.raises(OSError, match=re.escape(message)):
+        mercer.load(pipe)
+    with pytest.raises(OSError, match=re.escape(message.replace("model", "checkpoint"))):
+        KernelRegressor().fit(np.eye(5), np.arange(5.0), resume=pipe)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_refused(device):
+    if not os.path.exists(device):
+        pytest.skip("the system has no such device")
+    with pytest.raises(OSError, match=r"Got a device: copy the model to a file first\."):
+        mercer.load(device)
 
 
 CHANGED_MEANWHILE = """
