@@ -223,7 +223,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         alpha = to_numpy(self.machine_.alpha)
         self._training_rows = rows
         self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]))  # zero on held-out rows
-        self.dual_coef_[rows] = self.machine_.units.scale * alpha.astype(np.float64)
+        self.dual_coef_[rows] = to_numpy(self.machine_.units.scale) * alpha.astype(np.float64)
 
     def _settings(self, resource: Resource | None = None) -> Settings:
         named = isinstance(self.kernel, str)
@@ -269,7 +269,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if len(held_out):
             X_val, y_val = take(X, held_out), y[held_out]
         Y_val = None if y_val is None else targets.encode(y_val)
-        return Data(X, targets.encode(y), rows, X_val, Y_val, weight), held_out
+        return Data(X, targets.encode(y), rows, X_val, Y_val, weight, targets.classify), held_out
 
     def _origin(
         self,
