@@ -31,8 +31,8 @@ from typing import Any
 # import its own package and the layers below it.
 LAYERS = (
     (
-        ("files.whole", "files.records", "palette", "stopwatch"),
-        "atomic writes, lasting records, colours, timing",
+        ("files.whole", "files.records", "palette", "stopwatch", "visible"),
+        "atomic writes, lasting records, colours, timing, escapes",
     ),
     (("data",), "prepared rows: floats or bytes, in memory or on disk"),
     (("kernels",), "k(x, z) from distances or inner products"),

@@ -332,6 +332,28 @@ def test_existing_files_are_refused_before_any_work_and_overwritten_with_force(i
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "PLACE", "x.csv"],
+        ["evaluate", "PLACE", "x.csv"],
+        ["info", "PLACE"],
+        ["fit", "x.csv", "-o", "m", "--resume", "PLACE"],
+    ],
+)
+@pytest.mark.parametrize(("place", "words"), [("pipe", "Got a pipe"), (".", "Got a folder")])
+def test_a_pipe_or_folder_in_place_of_a_model_is_refused_at_once(
+    run, tmp_path, monkeypatch, arguments, place, words
+):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    code, out, err = run(*(place if word == "PLACE" else word for word in arguments))
+    assert (code, out) == (1, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -60,7 +60,8 @@ def test_the_estimator_adds_nothing_to_the_engine(data, on_desk):
     ).fit(data.X, data.Y)
     same = Data(data.X, data.Y, model._training_rows)
     fitted = fit(same, Settings(LIMITS, SettingRequest("laplacian", 2.0, 0.1)))
-    np.testing.assert_array_equal(model.dual_coef_[same.rows], fitted.outcome.alpha.numpy())
+    weights = fitted.outcome.alpha.double() * same.units.scale
+    np.testing.assert_array_equal(model.dual_coef_[same.rows], weights.numpy())
     np.testing.assert_array_equal(model.predict(data.X), fitted.machine.predict(data.X).double())
 
 

@@ -14,7 +14,9 @@ from joblib import Parallel, delayed
 from oracles import solution
 from sklearn.datasets import load_iris, load_wine, make_circles
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 
+import mercer
 from mercer import KernelClassifier, KernelRegressor, Laplacian
 from mercer.operators.workers import threads as threads_of_a_fit
 from mercer.training.stopping import INTERPOLATED, NOTHING_LEARNED, SOLVED, STALLED
@@ -45,6 +47,33 @@ def test_the_unit_of_the_targets_does_not_matter(sine, factor):
     assert model.history_[0].train_loss == pytest.approx(
         factor**2 * plain.history_[0].train_loss, rel=1e-3
     )
+
+
+@pytest.mark.parametrize("settings", [{}, {"kernel": "gaussian", "bandwidth": 1.0, "ridge": 0.0}])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_an_output_is_not_drowned_by_noise_of_larger_spread(rng, tmp_path, settings, unit):
+    X, X_new = rng.uniform(-3, 3, size=(800, 1)), np.linspace(-3, 3, 200)[:, None]
+    Y = np.column_stack([np.sin(X[:, 0]), unit * rng.normal(size=800)])
+    model = KernelRegressor(**settings, random_state=0).fit(X, Y)
+    assert model.best_epoch_ > 0
+    predicted = model.predict(X_new)
+    assert r2_score(np.sin(X_new[:, 0]), predicted[:, 0]) > 0.95
+    assert 0 < model.best_loss_ < 1  # 1 - R², averaged
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(mercer.load(tmp_path / "model").predict(X_new), predicted)
+    same = model.to_torch()(torch.from_numpy(X_new)).numpy()
+    np.testing.assert_allclose(same / [1, unit], predicted / [1, unit], atol=1e-2)
+
+
+def test_an_output_that_varies_only_in_held_out_rows_changes_nothing_else(rng):
+    X, X_val = rng.uniform(-3, 3, size=(300, 1)), rng.uniform(-3, 3, size=(100, 1))
+    Y, Y_val = (np.column_stack([np.sin(x), np.cos(x), np.zeros(len(x))]) for x in (X, X_val))
+    model = KernelRegressor("laplacian", bandwidth=1.0, ridge=0.1, random_state=0)
+    expected = model.fit(X, Y, X_val=X_val, y_val=Y_val).predict(X)
+    best = model.best_epoch_, model.best_loss_
+    Y_val[0, 2] = 1e12
+    np.testing.assert_array_equal(model.fit(X, Y, X_val=X_val, y_val=Y_val).predict(X), expected)
+    assert (model.best_epoch_, model.best_loss_) == best
 
 
 def test_targets_too_large_for_a_squared_error_are_refused(sine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,10 @@ def spoilt(value):
         (put(kernel={"name": "neural_tangent", "depth": 10**12}), "`depth` must be a whole number"),
         (put(machine__n_features=10**12), "`inputs.shift` must be 1000000000000 numbers"),
         (put(machine__grid={"offset": 0.0, "scale": 0.0}), "must have a finite grid"),
+        (put(machine__target_scale=0.0), "`target_scale` must be a positive number"),
+        (put(machine__target_scale=[1.0, -1.0, 1.0]), "`target_scale` must be a positive number"),
+        (put(machine__target_scale=[1.0, 2.0]), "or one for each output"),
+        (put(machine__target_scale=[1e300, 1.0, 1.0]), "its function must be finite"),
         (put(machine__kernel=3), "Expected `object`, got `int`"),
         (put(plan__n=3), "the plan must be for 150 rows"),
         (put(plan__precision="float64"), "the plan must be for 150 rows and 3 outputs in float32"),
@@ -223,6 +228,39 @@ def test_missing_and_unreadable_files_are_errors_of_the_system(tmp_path):
     for resume, error in [(tmp_path / "absent", FileNotFoundError), (tmp_path, IsADirectoryError)]:
         with pytest.raises(error):
             KernelRegressor().fit(np.eye(5), np.arange(5.0), resume=resume)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe that nobody writes to: who opens it waits."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("the system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_a_folder_is_refused_by_a_sentence_that_says_so(tmp_path):
+    message = (
+        f"{str(tmp_path)!r} must be a file that holds a Mercer model. Got a folder: name a file in it."
+    )
+    with pytest.raises(IsADirectoryError, match=f"^{re.escape(message)}$"):
+        mercer.load(tmp_path)
+
+
+def test_a_pipe_is_refused_at_once_and_not_waited_for(pipe):
+    message = "holds a Mercer model. Got a pipe: copy the model to a file first."
+    with pytest.raises(OSError, match=re.escape(message)):
+        mercer.load(pipe)
+    with pytest.raises(OSError, match=re.escape(message.replace("model", "checkpoint"))):
+        KernelRegressor().fit(np.eye(5), np.arange(5.0), resume=pipe)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_refused(device):
+    if not os.path.exists(device):
+        pytest.skip("the system has no such device")
+    with pytest.raises(OSError, match=r"Got a device: copy the model to a file first\."):
+        mercer.load(device)
 
 
 CHANGED_MEANWHILE = """

@@ -411,6 +411,44 @@ def test_callbacks_see_the_live_model_and_can_stop_it(digits, tmp_path):
     pickle.loads(pickle.dumps(model))  # open files and the like do not stand in the way
 
 
+class Blocks(Callback):
+    """A folder in the place of a file, from the end of one epoch to that of another."""
+
+    def __init__(self, path, first, last):
+        self.path, self.first, self.last = path, first, last
+
+    def on_epoch_end(self, run):
+        if run.epoch.number == self.first:
+            self.path.unlink()
+            self.path.mkdir()
+        elif run.epoch.number == self.last:
+            self.path.rmdir()
+
+
+def test_a_log_that_cannot_be_written_warns_once_and_has_all_epochs_once_it_can(rng, tmp_path):
+    X, path = rng.normal(size=(60, 2)), tmp_path / "log.csv"
+    model = KernelRegressor("gaussian", bandwidth=1.0, ridge=0.1, interpolation_tol=0.0, max_iter=6)
+    model.set_params(batch_size=10, early_stopping=False, callbacks=[Blocks(path, 2, 5), CSVLog(path)])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(X, X[:, 0])
+    found = [str(each.message) for each in told if "could not be written" in str(each.message)]
+    assert len(found) == 1
+    assert found[0].startswith(f"The log {str(path)!r} could not be written: ")
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["number"]) for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [float(row["train_loss"]) for row in rows] == model.history_.column("train_loss")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_log_on_a_full_disk_does_not_end_training():
+    model = KernelRegressor("gaussian", bandwidth=1.0, ridge=0.1, callbacks=[CSVLog("/dev/full")])
+    with pytest.warns(UserWarning, match="could not be written: No space left on device"):
+        model.fit(np.eye(5), np.arange(5.0))
+    assert model.n_iter_ >= 1
+
+
 def test_a_time_limit_ends_training(digits):
     model = KernelClassifier(random_state=0, callbacks=[TimeLimit(0.0)]).fit(*digits)
     assert model.n_iter_ == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 import types
@@ -12,8 +13,9 @@ import pytest
 
 from benchmarks.torture import command_line as torture
 from mercer.cli import main, outputs, sentence
-from mercer.cli.messages import Progress
-from mercer.cli.visible import visible, visible_json
+from mercer.cli.messages import Progress, say
+from mercer.report.markup import join
+from mercer.visible import visible, visible_json
 
 # Clears the screen, sets the title of the window, reverses the direction of writing.
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
@@ -109,6 +111,22 @@ def test_letters_of_all_scripts_and_joined_emoji_stay_as_they_are():
         assert visible(text) == text
         assert json.loads(visible_json(json.dumps(text, ensure_ascii=False))) == text
     assert visible("\udcff\u2028\u2066") == r"\udcff\u2028\u2066"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a{ESCAPES}b",
+        "tab\t, line\n, mark\ufeff, soft\xad, half \ud800",
+        "private \ue000, unassigned \u2065 \U000e0080",
+        "می\u200cخواهم 👩\u200d🔬 a\u00a0b",
+    ],
+)
+def test_a_terminal_and_a_report_show_the_same_characters(text, capsys):
+    say(text)
+    shown = capsys.readouterr().err.removesuffix("\n")
+    assert shown.endswith(html.unescape(join(text)))
+    assert torture.RAW.search(shown) is None
 
 
 def test_an_error_is_one_line_of_bounded_length():

@@ -29,7 +29,6 @@ from mercer import History, KernelClassifier, KernelRegressor, load
 from mercer.metrics import wilson_interval
 from mercer.report import Evaluation, write_report
 from mercer.report.charts import Axis, Chart
-from mercer.report.markup import visible
 from mercer.report.numbers import duration, number
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -348,7 +347,6 @@ def test_invisible_characters_are_shown_as_escapes(tmp_path, institutions):
     ).text
     assert "a\\nb\\x00\\u202e\\ud800" in text
     assert "नमस्ते \u200d👩\u200d🔬" in text
-    assert visible("a\u00a0b") == "a\u00a0b"
 
 
 def test_confusion_matrix_counts_as_scikit_learn_does(tmp_path, digits):

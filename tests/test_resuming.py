@@ -14,6 +14,8 @@ from mercer import Callback, Checkpoint, Gaussian, KernelClassifier, KernelRegre
 from mercer.files import origin
 from mercer.files.container import read_file, write_file
 from mercer.files.origin import Mark
+from mercer.operators.kept import KeptRectangle, KeptSquare
+from mercer.training import assemble
 
 SETTINGS = {"kernel": "gaussian", "bandwidth": 2.0, "ridge": 0.01, "random_state": 0, "max_iter": 3}
 SETTINGS |= {"early_stopping": False, "interpolation_tol": 0.0}
@@ -126,6 +128,35 @@ def test_what_does_not_change_the_computation_may_differ(made, data):
     again = resumed(made, data, others, X=np.asfortranarray(X))
     np.testing.assert_array_equal(again.dual_coef_, whole.dual_coef_)
     assert again.n_iter_ == 4
+
+
+def test_a_smaller_memory_limit_keeps_fewer_kernel_values(made, data, monkeypatch):
+    operators = []
+    for kind in (KeptRectangle, KeptSquare):
+        make = lambda *given, kind=kind: operators.append(kind(*given)) or operators[-1]  # noqa: E731
+        monkeypatch.setattr(assemble, kind.__name__, make)
+
+    def kept(memory_limit):
+        operators.clear()
+        model = resumed(made, data, {"memory_limit": memory_limit})
+        return model, sum(operator.kept_bytes for operator in operators)
+
+    whole, all_values = kept("auto")
+    rest = whole.plan_.peak_memory - whole.plan_.kept_memory  # data and work
+    half, fewer = kept(rest + 0.5 * all_values)
+    assert 0 < fewer <= 0.5 * all_values
+    assert half.plan_.kept_memory <= 0.5 * all_values
+    none, nothing = kept("1MB")
+    assert nothing == 0 == none.plan_.kept_memory
+    largest = np.abs(whole.dual_coef_).max()
+    for model in (half, none):
+        assert (model.plan_.batch_size, model.n_iter_) == (whole.plan_.batch_size, 3)
+        np.testing.assert_allclose(model.dual_coef_, whole.dual_coef_, atol=1e-3 * largest)
+
+
+def test_rows_larger_than_half_of_a_smaller_memory_limit_are_memory_mapped(made, data):
+    assert resumed(made, data, {"memory_limit": "10KB"}).plan_.data_on_disk
+    assert not resumed(made, data, {"memory_limit": "1GB"}).plan_.data_on_disk
 
 
 def test_when_to_stop_is_that_of_the_model_that_resumes(made, data):

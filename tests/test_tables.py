@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import io
+import math
 import os
 import struct
 import threading
@@ -141,6 +142,51 @@ def test_svmlight_is_made_dense_a_block_at_a_time(zero_based, name, fractions, t
     np.testing.assert_array_equal(whole(table, ["x5", "x1"]).to_numpy(), X[:, [5, 1]])
 
 
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("red 1:2", "begins with 'red', which is not a number"),
+        ("1,2 1:2", "begins with '1,2', which is not a number"),
+        ("\xff 1:2", "begins with '\ufffd', which is not a number"),
+        ("1 1:2 3:abc", "has '3:abc' in place of index:value"),
+        ("1 qid:7 x:2", "has 'x:2' in place of index:value"),
+        ("1 qid 1:2", "has 'qid' in place of index:value"),
+        ("1 2 3", "has '2' in place of index:value"),
+        ("1 1: 2", "has '1:' in place of index:value"),
+        ("1 -1:2", "has the index '-1', and indices go from 0 to 2,147,483,646"),
+        ("1 2147483647:2", "has the index '2147483647', and indices go from 0 to 2,147,483,646"),
+        ("1 99999999999999999999:2", "has the index '99999999999999999999', and indices go from"),
+        ("1 3:1 2:1", "has the index 2 after 3, and indices must increase"),
+        ("1 3:1 3:1", "has the index 3 after 3, and indices must increase"),
+        ("1 1:" + "x" * 10_000, "has '1:xxx"),
+    ],
+)
+@pytest.mark.parametrize("block", [30, 41, 1 << 24])
+def test_an_invalid_line_of_svmlight_is_named_by_its_number(tmp_path, monkeypatch, line, fault, block):
+    monkeypatch.setattr(svmlight, "SVMLIGHT_BYTES", block)
+    lines = [
+        "# made here",
+        "1 1:2.5 # x y z",
+        "",
+        *["0 qid:3 1:1 7:1"] * 6,
+        line,
+        "also invalid",
+        "1 1:2",
+    ]
+    path = tmp_path / "t.svm"
+    path.write_bytes("\n".join(lines).encode("latin1"))
+    with pytest.raises(TableError) as caught:
+        open_table(str(path))
+    assert str(caught.value).startswith(f"{path} cannot be read: line 10 {fault}")
+    assert len(str(caught.value)) < len(str(path)) + 150
+
+
+def test_targets_of_svmlight_that_are_no_64_bit_integers_are_floats(tmp_path):
+    (tmp_path / "t.svm").write_text("1 1:2\n1e30 1:3\ninf 1:4\n")
+    read = whole(open_table(str(tmp_path / "t.svm")))
+    assert read["y"].to_list() == [1.0, 1e30, math.inf]
+
+
 def test_sparse_file_that_is_too_large_when_dense_is_refused(tmp_path):
     (tmp_path / "wide.svm").write_text("1 1:1\n0 2000000000:1\n" * 100_000)
     bounds = Bounds(columns=2_000_000_000, unpacked=1e18)
@@ -245,7 +291,7 @@ def test_temporary_files_are_deleted_with_their_table(frame, tmp_path):
         ("i-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 3), "should have 76 bytes, but it has 16"),
         ("t.csv", b"a,b\n1,2,3\n", "cannot be read: line 2 has 3 fields, and the first line has 2"),
         ("t.csv", "a,b\n1,\xe9\n".encode("latin1"), "cannot be read: line 2 is not UTF-8"),
-        ("t.svm", b"1 1:2\n1 x\n", "cannot be read: "),
+        ("t.svm", b"1 1:2\n1 x\n", "cannot be read: line 2 has 'x' in place of index:value"),
         ("t.npz", b"PK\x03\x04 and no more", "cannot be read: File is not a zip file"),
     ],
 )

@@ -28,7 +28,7 @@ from mercer.operators.workers import small_operations
 from mercer.palette import BLACK, BLUE, GREY, LIGHT_GREY, VERMILION
 from mercer.planning.plan import Plan
 from mercer.stopwatch import Stopwatch
-from mercer.training.history import History
+from mercer.training.history import History, loss_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,6 +69,8 @@ class LearningCurveDisplay(_Display):
         weights were reached, and their held-out loss.  None draws no ring.
     score_name : str, default="score"
         Name of the held-out score in the legend.
+    loss_name : str, default="mean squared error"
+        What the losses are, for the vertical axis.
     """
 
     def __init__(
@@ -77,18 +79,24 @@ class LearningCurveDisplay(_Display):
         *,
         best: tuple[float, float] | None = None,
         score_name: str = "score",
+        loss_name: str = "mean squared error",
     ) -> None:
         self.history = history
         self.best = best
         self.score_name = score_name
+        self.loss_name = loss_name
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted estimator."""
         check_is_fitted(estimator, "history_")
-        score_name = "accuracy" if is_classifier(estimator) else "R²"
         best = None if estimator.best_loss_ is None else (estimator.best_epoch_, estimator.best_loss_)
-        return cls(estimator.history_, best=best, score_name=score_name).plot(ax)
+        return cls(
+            estimator.history_,
+            best=best,
+            score_name="accuracy" if is_classifier(estimator) else "R²",
+            loss_name=loss_name(estimator.plan_.n_outputs, is_classifier(estimator)),
+        ).plot(ax)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw on `ax` or a new figure; `kwargs` go to both lines."""
@@ -110,7 +118,7 @@ class LearningCurveDisplay(_Display):
             ax.plot(epoch, loss, "o", ms=11, mfc="none", mec=BLACK, label=label)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         scale = "log" if np.nanmax([train, held_out]) > 0 else "linear"  # 0 for constant targets
-        return self._finish(ax, xlabel="Epoch", ylabel="Mean squared error", yscale=scale)
+        return self._finish(ax, xlabel="Epoch", ylabel=self.loss_name.capitalize(), yscale=scale)
 
 
 class SpectrumDisplay(_Display):

@@ -250,7 +250,7 @@ def fit(
         problem = (
             prepare(data, settings, events.on_stage)
             if resume is None
-            else resume.problem(data, settings.device)
+            else resume.problem(data, settings.device, settings.memory)
         )
         events.on_plan(problem.plan)
         with nullcontext() if resume is None else contents_of(resume.path):
@@ -294,7 +294,7 @@ def _choose_setting(
 ) -> Chosen:
     return choose_setting(
         data.X,
-        data.Y,
+        data.comparable_Y,
         data.rows,
         settings.setting,
         dtype=settings.dtype,
@@ -315,10 +315,9 @@ def _check_range(points: Points) -> None:
 
 def _centred(data: Data, ridge: float, like: Tensor) -> tuple[Tensor, TargetUnits, float]:
     """Targets to train on, their units, and the ridge in units of the largest sample weight."""
-    Y = data.Y[data.rows]  # (n, l)
-    weight = None if data.sample_weight is None else data.sample_weight[data.rows]  # (n,)
-    units = TargetUnits.of(Y, weight)
-    return units.encode(Y, like), units, ridge if weight is None else ridge / float(weight.max())
+    if data.sample_weight is not None:
+        ridge /= float(data.sample_weight[data.rows].max())
+    return data.units.encode(data.Y[data.rows], like), data.units, ridge
 
 
 def _training(
@@ -335,12 +334,14 @@ def _training(
         points = machine.points(data.X_val)
         _check_range(points)
         targets = units.encode(data.Y_val, y)
+        if data.own_scales:  # an output that is constant in training has no variance to be a share of
+            targets[:, ~y.any(0)] = 0
         held_out = HeldOutPart(points, targets, lambda f: score(units.decode(f)))
     weight = None
     if data.sample_weight is not None:
         weight = torch.from_numpy(data.sample_weight[data.rows]).to(y)[:, None]  # (n, 1)
         weight /= weight.max()  # at most one, so that no step is too large
-    weights = None if start_from is None else torch.from_numpy(start_from[data.rows] / units.scale)
+    weights = None if start_from is None else torch.from_numpy(start_from[data.rows]) / units.scale
     return assemble(
         machine.kernel,
         machine.centres,
@@ -352,5 +353,5 @@ def _training(
         held_out=held_out,
         sample_weight=weight,
         start_from=None if weights is None else weights.to(y),
-        loss_unit=units.loss_unit,
+        loss_unit=data.loss_unit,
     )

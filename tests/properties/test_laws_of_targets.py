@@ -62,6 +62,30 @@ def test_outputs_do_not_affect_one_another(problem):
     assert_same(together, np.column_stack(apart), problem.rounding)
 
 
+@given(problems(), FACTORS, st.integers(0, 2))
+def test_the_unit_of_an_output_changes_nothing_else(problem, factor, which):
+    """Early stopping weighs outputs against one another: noise, and two that can be learned."""
+    noise = np.random.default_rng(len(problem.X)).normal(size=len(problem.X))
+    Y = np.column_stack([problem.y, noise, np.cos(problem.X).sum(1)])
+    factors = np.where(np.arange(3) == which, factor, 1.0)
+    model = problem.model(early_stopping=True, max_iter=20, interpolation_tol=1e-4)
+    expected = model.fit(problem.X, Y).predict(problem.X_new)
+    stopped = (model.best_epoch_, model.n_iter_, model.stop_reason_)
+    found = model.fit(problem.X, factors * Y).predict(problem.X_new)
+    assert (model.best_epoch_, model.n_iter_, model.stop_reason_) == stopped
+    assert_same(found / factors, expected, problem.rounding)
+
+
+@settings(max_examples=3)
+@given(problems(), FACTORS)
+def test_the_unit_of_an_output_does_not_change_what_is_chosen(problem, factor):
+    Y = np.column_stack([problem.y, np.random.default_rng(0).normal(size=len(problem.X))])
+    chosen = KernelRegressor(random_state=0).fit(problem.X, Y)
+    moved = KernelRegressor(random_state=0).fit(problem.X, Y * [1.0, factor])
+    assert moved.kernel_ == chosen.kernel_
+    assert moved.ridge_ == chosen.ridge_
+
+
 @given(problems(classes=4))
 def test_names_of_classes_do_not_matter(problem):
     names = np.array(["ant", "bee", "cat", "dog"])

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 from mercer.cli.messages import say, say_notes
-from mercer.cli.visible import visible
+from mercer.visible import visible
 
 NEEDS = ("typer", "rich", "polars")
 DONE, FAILED, CTRL_C = 0, 1, 128 + signal.SIGINT

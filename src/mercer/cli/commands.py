@@ -193,12 +193,15 @@ def fit(
     from mercer.cli import choices, fit_screen, fitting
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
+    from mercer.files.container import check_is_file
     from mercer.training.events.callbacks import Checkpoint
 
     bounds = choices.bounds(max_columns, max_unpacked)
     scored_on = choices.TestChoice(holdout, test, test_target, seed)
-    if resume is not None and not os.path.isfile(resume):
-        raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
+    if resume is not None:
+        if not os.path.exists(resume):
+            raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
+        check_is_file(resume, "checkpoint")
     inputs = [path for path in (data, target, test, test_target, resume) if path is not None]
     places = choices.Places(
         model=claim(output, "--output", force=force, inputs=inputs),

@@ -7,8 +7,8 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from mercer.cli.visible import visible
 from mercer.training.events.console import CLEAR, ConsoleProgress
+from mercer.visible import visible
 
 
 class CallError(ValueError):

@@ -12,11 +12,11 @@ from typing import BinaryIO
 import polars as pl
 
 from mercer.cli.messages import CallError
-from mercer.cli.visible import visible
 from mercer.files.whole import whole_file
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import kind_of
 from mercer.tables.wording import excerpt, quoted
+from mercer.visible import visible
 
 PARQUET = (".parquet", ".pq")
 # A spreadsheet takes a cell that begins with one of these for a formula, which can run programs and send

@@ -39,7 +39,7 @@ class Written:
 
 def load_model(path: str, n_jobs: int | None = None) -> Model:
     check_jobs(n_jobs)
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise ValueError(f"There is no model file {path!r}. Check the spelling.")
     model = load(path)
     model.n_jobs = n_jobs

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mercer.cli.visible import visible, visible_json
+from mercer.visible import visible, visible_json
 
 # Wide enough for any line, for output that is not a terminal.
 PIPE_WIDTH = 1000

@@ -2,6 +2,10 @@
 
 Training works in the precision of the kernel values.  A large mean would take up its digits, and large
 or small units its range, so both are removed before targets are converted, and put back in float64.
+
+Several outputs that are numbers are each divided by their standard deviation.  A squared error is then a
+share of an output's variance, and the mean over outputs, by which training judges weights, does not
+depend on the units of any of them.  Columns that stand for classes keep their proportions.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ class TargetUnits:
     """y = offset + scale * (what is trained on)."""
 
     offset: Tensor  # (l,)  float64, on the CPU: the mean of the targets
-    scale: float = 1.0  # a power of two, so that scaling rounds nothing
+    scale: Tensor  # (l,)  likewise; the same for all outputs, or the standard deviation of each
 
     @classmethod
-    def of(cls, Y: Array, weight: Array | None = None) -> TargetUnits:
-        """Of targets Y, (n, l), with weights (n,)."""
+    def of(cls, Y: Array, weight: Array | None = None, *, own_scales: bool = False) -> TargetUnits:
+        """Of targets Y, (n, l), with weights (n,); each output on its own scale, or all on one."""
         largest = float(np.abs(Y).max())
         if largest > LARGEST_TARGET:
             raise ValueError(
@@ -37,9 +41,17 @@ class TargetUnits:
         offset = np.average(Y, axis=0, weights=weight)  # (l,)
         # Not above the largest and not below the smallest target, where the mean may round to.
         offset = np.clip(offset, Y.min(0), Y.max(0))
-        spread = float(np.abs(Y - offset).max())
-        scale = float(2.0 ** np.floor(np.log2(spread))) if spread > 0 else 1.0
-        return cls(torch.from_numpy(offset), scale)
+        centred = Y - offset  # (n, l)
+        spread = np.abs(centred).max(0)  # (l,)
+        if not own_scales:
+            spread[:] = spread.max()
+        # A power of two, so that scaling rounds nothing.
+        scale = np.where(spread > 0, 2.0 ** np.floor(np.log2(np.where(spread > 0, spread, 1.0))), 1.0)
+        if own_scales:
+            centred /= scale  # squares neither overflow nor vanish
+            variance = np.average(np.square(centred, out=centred), axis=0, weights=weight)  # (l,)
+            scale *= np.where(variance > 0, np.sqrt(variance), 1.0)
+        return cls(torch.from_numpy(offset), torch.from_numpy(scale))
 
     def encode(self, Y: Array, like: Tensor) -> Tensor:
         """Targets to train on, (n, l), on the device and in the precision of `like`."""
@@ -48,9 +60,4 @@ class TargetUnits:
     def decode(self, f: Tensor) -> Tensor:
         """Values in the units of the targets, in the most precise type of the device of f."""
         dtype = widest(f.device)
-        return f.to(dtype) * self.scale + self.offset.to(f.device, dtype)
-
-    @property
-    def loss_unit(self) -> float:
-        """What a squared error of 1 in training is in the units of the targets."""
-        return self.scale * self.scale
+        return f.to(dtype) * self.scale.to(f.device, dtype) + self.offset.to(f.device, dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
@@ -31,6 +29,7 @@ from mercer.engine import (
     fit,
     prepare,
 )
+from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
 from mercer.estimators.saved_model import save
@@ -53,9 +52,7 @@ from mercer.planning.memory import parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import find_device
 from mercer.training.events.callbacks import Callback
-from mercer.training.events.dispatch import INTERRUPTED
 from mercer.training.history import History
-from mercer.training.stopping import NOTHING_LEARNED, STALLED
 
 
 class KernelEstimator(BaseEstimator):  # type: ignore[misc]
@@ -137,7 +134,14 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         twin._train(X, y, sample_weight, X_val, y_val, resume, events)
         self.__dict__ = twin.__dict__
         events.on_end(self.plan_, self.history_, self)
-        self._warn()
+        warn_after_fit(
+            self.stop_reason_,
+            self.n_iter_,
+            self.plan_.notes,
+            converged=self.converged_,
+            max_iter=self.max_iter,
+            interpolation_tol=self.interpolation_tol,
+        )
         return self
 
     def _twin(self) -> Self:
@@ -219,42 +223,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         alpha = to_numpy(self.machine_.alpha)
         self._training_rows = rows
         self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]))  # zero on held-out rows
-        self.dual_coef_[rows] = self.machine_.units.scale * alpha.astype(np.float64)
-
-    def _warn(self) -> None:
-        if self.stop_reason_ == INTERRUPTED:
-            kept = "the best weights so far" if self.history_.epochs else "the weights as they were"
-            warnings.warn(
-                f"Training was {INTERRUPTED} after {self.n_iter_} whole epochs; the model has {kept}.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif self.stop_reason_ == NOTHING_LEARNED:
-            warnings.warn(
-                "The model predicts the mean of the targets, because no epoch predicted better. The "
-                "targets may not depend on the features, or the bandwidth or ridge may be far from what "
-                'suits the data: leave them at "auto".',
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif self.stop_reason_ == STALLED:
-            warnings.warn(
-                "Training stopped because its loss has almost stopped falling, above "
-                f"`interpolation_tol`={self.interpolation_tol:g}. The kernel matrix is ill-conditioned: "
-                "a smaller bandwidth or a ridge helps; or raise `interpolation_tol` if the training "
-                "loss in `history_` is low enough.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif not self.converged_ and self.n_iter_ >= self.max_iter:
-            warnings.warn(
-                f"Training stopped at `max_iter`={self.max_iter} before it converged. Raise `max_iter`, "
-                "or raise `interpolation_tol` if the training loss in `history_` is low enough.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        for note in self.plan_.notes:
-            warnings.warn(f"{note[0].upper()}{note[1:]}.", UserWarning, stacklevel=4)
+        self.dual_coef_[rows] = to_numpy(self.machine_.units.scale) * alpha.astype(np.float64)
 
     def _settings(self, resource: Resource | None = None) -> Settings:
         named = isinstance(self.kernel, str)
@@ -300,7 +269,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if len(held_out):
             X_val, y_val = take(X, held_out), y[held_out]
         Y_val = None if y_val is None else targets.encode(y_val)
-        return Data(X, targets.encode(y), rows, X_val, Y_val, weight), held_out
+        return Data(X, targets.encode(y), rows, X_val, Y_val, weight, targets.classify), held_out
 
     def _origin(
         self,

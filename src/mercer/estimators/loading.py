@@ -35,8 +35,9 @@ KINDS: dict[str, type[KernelClassifier] | type[KernelRegressor]] = {
 def load(path: str | os.PathLike[str]) -> KernelClassifier | KernelRegressor:
     """The model that `save` wrote, on the CPU; nothing in the file is run.
 
-    A file that is damaged, or whose contents make no sense, raises `ValueError`.  `device`,
-    `memory_limit`, `n_jobs`, `callbacks` and `verbose` have their defaults again.
+    A file that is damaged, or whose contents make no sense, raises `ValueError`; a folder, a pipe or a
+    device raises `OSError`.  `device`, `memory_limit`, `n_jobs`, `callbacks` and `verbose` have their
+    defaults again.
 
     >>> import tempfile
     >>> from sklearn.datasets import load_iris

@@ -17,7 +17,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
     """Kernel regressor trained by EigenPro 2.0, with batch size and step adapted to the device.
 
     Parameters and attributes are those of `KernelClassifier`, except those that concern classes.
-    Targets may have several columns.
+    Targets may have several columns.  Losses are then means of each column's squared error as a share of
+    its variance, so that the unit of a column does not matter.
 
     Examples
     --------

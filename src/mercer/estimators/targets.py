@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ DEFAULT_LOGIT_SCALE = 4.0
 
 class Targets(Protocol):
     """How the targets of an estimator become columns and back."""
+
+    classify: ClassVar[bool]  # whether columns stand for classes
 
     def encode(self, y: Array) -> NDArray[np.float64]:
         """Targets as columns, (n, l)."""
@@ -46,6 +48,7 @@ class Labels:
 
     classes: Array
     multilabel: bool = False
+    classify: ClassVar[bool] = True
 
     @classmethod
     def of(cls, y: Array) -> tuple[Labels, Array]:
@@ -141,6 +144,7 @@ class Numbers:
     """One column for each output."""
 
     single: bool  # y was one-dimensional
+    classify: ClassVar[bool] = False
 
     def encode(self, y: Array) -> NDArray[np.float64]:
         return np.asarray(y, dtype=np.float64).reshape(len(y), -1)

@@ -20,6 +20,7 @@ from mercer.kernels import kernel_from_dict
 from mercer.method.preconditioner import LevelledKernel
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
+from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
 from mercer.selection.search import Selection
 from mercer.training.problem import Data, Problem
@@ -98,19 +99,26 @@ class Saved:
     def held_out(self) -> Array:
         return self.tensors["held_out"].numpy()
 
-    def problem(self, data: Data, device: torch.device) -> Problem:
-        """The problem as it was, with the points prepared again from the data."""
-        with contents_of(self.path):
-            return self._problem(data, device)
+    def problem(self, data: Data, device: torch.device, memory: float | None = None) -> Problem:
+        """The problem as it was, with the points prepared again from the data.
 
-    def _problem(self, data: Data, device: torch.device) -> Problem:
+        Of `memory`, the bytes that may now be used, depends only what is kept in it.
+        """
+        with contents_of(self.path):
+            return self._problem(data, device, memory)
+
+    def _problem(self, data: Data, device: torch.device, memory: float | None) -> Problem:
         contents, plan = self.contents, self.contents.plan
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
         kernel, inputs = kernel_and_inputs(self.tensors, contents.machine)
         n_features, n_outputs = data.X.shape[1], data.Y.shape[1]
         expect(inputs.n_features == n_features, f"it must be of data with {n_features} features")
-        memory = 0.0 if plan.data_on_disk else math.inf
-        points = inputs.points(data.X, data.rows, like, True, memory)
+        limit = math.inf if memory is None else data_limit(device, memory)
+        limit = 0.0 if plan.data_on_disk else limit
+        points = inputs.points(data.X, data.rows, like, True, limit)
+        if memory is not None:
+            plan = replace(plan, data_on_disk=points.rows.nbytes > limit)
+            plan = plan.within(memory, data.n_held_out)
         units = target_units(self.tensors, contents.machine, n_outputs)
         y = units.encode(data.Y[data.rows], like)  # (n, l)
         expect(bool(torch.isfinite(y).all()), "`offset` must be the mean of the targets")

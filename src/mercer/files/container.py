@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +48,7 @@ def read_file(
 
     `on_disk` names, given the data, tensors that are too large for memory.
     """
+    check_is_file(path, kind)
     with open(path, "rb") as file:
         try:
             stored = TensorFile(file)
@@ -63,6 +65,18 @@ def read_file(
     if other is not None:
         raise ValueError(f"{os.fspath(path)!r} must be a whole Mercer {kind}. Got {other}.")
     return tensors, data
+
+
+def check_is_file(path: str | os.PathLike[str], kind: str) -> None:
+    """Refuse a folder, and what might never end or make the reader wait: pipes, devices, sockets."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode):
+        return
+    must_be = f"{os.fspath(path)!r} must be a file that holds a Mercer {kind}. Got"
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{must_be} a folder: name a file in it.")
+    found = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    raise OSError(f"{must_be} {found}: copy the {kind} to a file first.")
 
 
 def _other_than(kind: str, texts: dict[str, str]) -> str | None:

@@ -43,7 +43,7 @@ class MachineData:
     n_features: int
     lossless: bool = False
     grid: Grid | None = None
-    target_scale: float = 1.0
+    target_scale: float | tuple[float, ...] = 1.0  # one for all outputs, or one for each
     in_double: bool = False
 
 
@@ -58,12 +58,13 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
     centres = machine.centres
     tensors[BYTE_CENTRES if centres.extended is None else FLOAT_CENTRES] = centres.rows
     tensors |= {"alpha": machine.alpha, "offset": machine.units.offset}
+    scales = tuple(machine.units.scale.tolist())
     data = MachineData(
         kernel_data(machine.kernel),
         inputs.n_features,
         inputs.lossless,
         inputs.grid,
-        machine.units.scale,
+        scales[0] if len(set(scales)) == 1 else scales,
         machine.in_double,
     )
     return tensors, to_data(data)
@@ -97,7 +98,7 @@ def machine_from(tensors: dict[str, Tensor], data: Any) -> KernelMachine:
     # |f| at the centres is at most sum_i |alpha_i| max_j k(x_j, x_j), and then in the targets' units.
     weight, largest = alpha.abs().sum(0, dtype=torch.float64).max(), kernel.diagonal(centres).max()
     most = float(weight * largest)
-    fits = most < torch.finfo(alpha.dtype).max and most * units.scale < LARGEST_PREDICTION
+    fits = most < torch.finfo(alpha.dtype).max and most * float(units.scale.max()) < LARGEST_PREDICTION
     expect(fits, "its function must be finite. Got larger weights")
     in_double = from_data(MachineData, data, "The file").in_double
     return KernelMachine(kernel, inputs, centres, alpha, units, in_double)
@@ -106,9 +107,13 @@ def machine_from(tensors: dict[str, Tensor], data: Any) -> KernelMachine:
 def target_units(tensors: dict[str, Tensor], data: Any, n_outputs: int) -> TargetUnits:
     """The units of the targets."""
     offset = stored_tensor(tensors, "offset", (n_outputs,), *FLOATS).double()
-    scale = from_data(MachineData, data, "The file").target_scale
-    expect(0 < scale < math.inf, "`target_scale` must be a positive number")
-    return TargetUnits(offset, scale)
+    found = from_data(MachineData, data, "The file").target_scale
+    scales = found if isinstance(found, tuple) else (found,) * n_outputs
+    expect(
+        len(scales) == n_outputs and all(0 < scale < math.inf for scale in scales),
+        "`target_scale` must be a positive number, or one for each output",
+    )
+    return TargetUnits(offset, torch.tensor(scales, dtype=torch.float64))
 
 
 def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, Inputs]:

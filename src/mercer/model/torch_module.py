@@ -14,7 +14,7 @@ from mercer.model.machine import KernelMachine
 
 
 class MachineModule(torch.nn.Module):
-    """f(x) for inputs (m, d) to (m, l); all its tensors are buffers, which move with the module.
+    """f(x) for inputs (m, d) to (m, l); its centres and weights are buffers, which move with the module.
 
     For inference: no gradient passes through it.  Its output is in the precision of its buffers, which
     may be too coarse for targets with a large mean: `module.double()` has more digits.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from mercer.files.records import from_data, to_data
 from mercer.method.critical_batch import FreshEstimate
 from mercer.method.step import Step
 from mercer.planning import plan_text
-from mercer.planning.memory import work_bytes
+from mercer.planning.memory import kept_bytes, work_bytes
 
 EIGHT_BIT = "exact, of 8-bit integers"
 
@@ -76,10 +77,34 @@ class Plan:
     @property
     def peak_memory(self) -> float:
         """Bytes the run takes: data, weights and copies, targets, preconditioner, kept kernel values."""
-        size = 8 if self.precision == "float64" else 4
-        data = 0 if self.data_on_disk else self.n * self.d * (1 if self.products == EIGHT_BIT else size)
-        work = work_bytes(self.n, self.n_outputs, self.subsample_size, size)
-        return data + work + self.kept_memory
+        return self._data_bytes + self._work_bytes + self.kept_memory
+
+    def within(self, memory: float, held_out: int) -> Plan:
+        """The plan with no more kernel values kept than so many bytes leave room for."""
+        room = kept_bytes(
+            memory,
+            work=self._work_bytes,
+            data=self._data_bytes,
+            held_out=held_out,
+            d=self.d,
+            values=math.inf,
+            element_size=self._element_size,
+        )
+        return replace(self, kept_memory=min(self.kept_memory, room))
+
+    @property
+    def _element_size(self) -> int:
+        return 8 if self.precision == "float64" else 4
+
+    @property
+    def _data_bytes(self) -> float:
+        """The rows in memory."""
+        size = 1 if self.products == EIGHT_BIT else self._element_size
+        return 0 if self.data_on_disk else self.n * self.d * size
+
+    @property
+    def _work_bytes(self) -> float:
+        return work_bytes(self.n, self.n_outputs, self.subsample_size, self._element_size)
 
     @property
     def advice(self) -> str:

@@ -13,7 +13,7 @@ from mercer.report.charts import Axis, Chart
 from mercer.report.markup import Markup, element, figure, join, table
 from mercer.report.numbers import duration, number, three_decimals
 from mercer.training.events.dispatch import INTERRUPTED
-from mercer.training.history import Epoch
+from mercer.training.history import Epoch, loss_name
 
 # Points drawn of a long spectrum, evenly spaced on the logarithmic axis.
 MOST_EIGENVALUES = 160
@@ -104,6 +104,10 @@ def stop_reason(model: Model) -> str:
     return f"it was {reason}" if reason == INTERRUPTED else reason
 
 
+def name_of_loss(model: Model) -> str:
+    return loss_name(model.plan_.n_outputs, is_classifier(model))
+
+
 def learning(model: Model) -> Markup:
     """The learning curve, the spectrum, and a table of all epochs."""
     figures = element("div", _learning_curve(model), _spectrum(model), class_="pair")
@@ -122,7 +126,7 @@ def _learning_curve(model: Model) -> Markup:
     ring = [] if best is None else [best]
     chart = Chart(
         Axis.around("epoch", [*numbers, *(b.epoch for b in ring)], kind="whole"),
-        Axis.around("mean squared error", [*train, *held_out, *(b.loss for b in ring)], log=True),
+        Axis.around(name_of_loss(model), [*train, *held_out, *(b.loss for b in ring)], log=True),
     )
     key = [("a dashed", "training")]
     chart.line(numbers, train, "a dashed")

@@ -7,11 +7,10 @@ never becomes markup.  Invisible characters, such as control characters, are sho
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable, Sequence
 
-# The zero-width joiner and non-joiner: invisible, but part of some scripts and emoji.
-JOINERS = "\u200c\u200d"
+from mercer.visible import visible
+
 VOID = ("br", "link", "meta")
 # Characters of a label; a longer one is shortened in the middle.
 LONGEST_LABEL = 70
@@ -32,7 +31,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
     '<p class="note">a &lt; b<br></p>'
     """
     opening = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(visible(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -43,24 +42,11 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 def join(*children: object) -> Markup:
     """Concatenate children, escaping those that are not markup."""
-    return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c)) for c in children))
+    return Markup("".join(c if isinstance(c, Markup) else _escaped(c) for c in children))
 
 
-def visible(value: object) -> str:
-    """The text of a value, with invisible and invalid characters as escapes.
-
-    >>> visible("one\\ntwo\\x00 \\u202ekcab")
-    'one\\\\ntwo\\\\x00 \\\\u202ekcab'
-    """
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(
-        c
-        if c.isprintable() or c in JOINERS or unicodedata.category(c) == "Zs"
-        else c.encode("unicode_escape").decode("ascii")
-        for c in text
-    )
+def _escaped(value: object) -> str:
+    return html.escape(visible(str(value)))
 
 
 def label(value: object, longest: int = LONGEST_LABEL) -> Markup:
@@ -71,7 +57,7 @@ def label(value: object, longest: int = LONGEST_LABEL) -> Markup:
 
 def shortened(value: object, longest: int) -> str:
     """Both ends of a long text, since labels often differ only at the end."""
-    text = visible(value)
+    text = visible(str(value))
     if len(text) <= longest:
         return text
     tail = longest * 2 // 5
@@ -80,7 +66,7 @@ def shortened(value: object, longest: int) -> str:
 
 def any_long(*labels: object) -> bool:
     """Whether a table with these labels should be stacked on a phone."""
-    return any(len(visible(label)) > LONGEST_IN_COLUMN for label in labels)
+    return any(len(visible(str(label))) > LONGEST_IN_COLUMN for label in labels)
 
 
 def section(title: str, *content: Markup) -> Markup:

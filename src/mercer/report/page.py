@@ -20,7 +20,7 @@ from mercer.metrics import wilson_interval
 from mercer.palette import BLUE, ORANGE, SKY_BLUE, VERMILION
 from mercer.report.errors import errors
 from mercer.report.evaluation import Evaluation, rms
-from mercer.report.learning import Model, best_weights, in_words, learning
+from mercer.report.learning import Model, best_weights, in_words, learning, name_of_loss
 from mercer.report.markup import Markup, bullets, element, facts, join, section
 from mercer.report.numbers import duration, number, percent, three_decimals
 from mercer.report.plan import plan_table
@@ -154,7 +154,7 @@ def _held_out_result(model: Model) -> _Result:
         "The same rows decided when to stop training, so the estimate is slightly optimistic.",
     ]
     if best.score is None:
-        return _Result(number(best.loss), "held-out loss (mean squared error)", sentences)
+        return _Result(number(best.loss), f"held-out loss ({name_of_loss(model)})", sentences)
     if is_classifier(model):
         return _Result(percent(1 - best.score, m or 1000), "error", sentences)
     return _Result(three_decimals(best.score), "R²", sentences)

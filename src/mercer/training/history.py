@@ -7,7 +7,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training points.  Losses are mean squared errors per output."""
+    """One pass over the training points.
+
+    A loss is the mean squared error or, for several outputs that are numbers, the mean of each output's
+    squared error as a share of its variance.
+    """
 
     number: int
     train_loss: float  # of f - y at each batch just before its step
@@ -41,6 +45,13 @@ class History:
     def to_dicts(self) -> list[dict[str, float | None]]:
         """A list of plain dictionaries, which `pandas.DataFrame` accepts."""
         return [asdict(epoch) for epoch in self.epochs]
+
+
+def loss_name(n_outputs: int, classifies: bool) -> str:
+    """What the losses of a model with so many outputs are."""
+    if classifies or n_outputs == 1:
+        return "mean squared error"
+    return "mean squared error as a share of variance"
 
 
 def in_epochs(count: int) -> str:

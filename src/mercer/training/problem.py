@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
 from mercer.data.rows import Array, Matrix
+from mercer.data.targets import TargetUnits
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
@@ -24,6 +26,28 @@ class Data:
     X_val: Matrix | None = None
     Y_val: Array | None = None
     sample_weight: Array | None = None  # (N,)
+    classes: bool = False  # the columns of Y stand for classes, and not each for a number of its own
+
+    @property
+    def own_scales(self) -> bool:
+        """Whether losses are means of each output's share of variance, and not squared errors."""
+        return not self.classes and self.Y.shape[1] > 1
+
+    @cached_property
+    def units(self) -> TargetUnits:
+        """The units of the targets on the rows to train on."""
+        weight = None if self.sample_weight is None else self.sample_weight[self.rows]
+        return TargetUnits.of(self.Y[self.rows], weight, own_scales=self.own_scales)
+
+    @property
+    def comparable_Y(self) -> Array:
+        """Targets whose squared errors may be added over outputs, (N, l)."""
+        return self.Y / self.units.scale.numpy() if self.own_scales else self.Y
+
+    @property
+    def loss_unit(self) -> float:
+        """What a squared error of 1 in training is as a loss."""
+        return 1.0 if self.own_scales else float(self.units.scale[0]) ** 2
 
     @property
     def n_held_out(self) -> int:

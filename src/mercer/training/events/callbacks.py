@@ -69,6 +69,36 @@ class Callback:
         """After the last epoch, also where training was stopped or interrupted."""
 
 
+class _Attempts:
+    """Attempts to write a file while training; one that fails warns, once for each reason."""
+
+    def __init__(self, what: str, path: str | os.PathLike[str]) -> None:
+        self.what = what
+        self.path = path
+        self._told: set[str] = set()  # reasons that were warned of
+
+    def begin(self) -> None:
+        """Warn of each reason again."""
+        self._told.clear()
+
+    def attempt(self, write: Callable[[], None]) -> bool:
+        """Whether the file was written."""
+        try:
+            write()
+        except (OSError, ValueError) as error:  # ValueError: a checkpoint whose kernel is a function
+            reason = getattr(error, "strerror", None) or str(error)
+            if reason not in self._told:
+                self._told.add(reason)
+                warnings.warn(
+                    f"The {self.what} {os.fspath(self.path)!r} could not be written: {reason}. Training "
+                    "goes on, and the next attempt may succeed.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            return False
+        return True
+
+
 class Checkpoint(Callback):
     """Save the state of training, for `fit(X, y, resume=path)`.
 
@@ -87,34 +117,20 @@ class Checkpoint(Callback):
         self.path = path
         self.minutes = minutes
         self._tried = -math.inf
-        self._told: set[str] = set()  # reasons that were warned of
+        self._attempts = _Attempts("checkpoint", path)
 
     def on_fit_begin(self, plan: Plan) -> None:
         self._tried = time.perf_counter()
-        self._told.clear()
+        self._attempts.begin()
 
     def on_panel_end(self, run: Run) -> str | None:
         if run.interrupted or time.perf_counter() - self._tried >= 60 * self.minutes:
-            self._write(run)
+            self._attempts.attempt(lambda: run.save_checkpoint(self.path))
             self._tried = time.perf_counter()
         return None
 
     def on_epoch_end(self, run: Run) -> str | None:
         return self.on_panel_end(run) if run.interrupted else None
-
-    def _write(self, run: Run) -> None:
-        try:
-            run.save_checkpoint(self.path)
-        except (OSError, ValueError) as error:  # ValueError: the kernel is a function
-            reason = getattr(error, "strerror", None) or str(error)
-            if reason not in self._told:
-                self._told.add(reason)
-                warnings.warn(
-                    f"The checkpoint {os.fspath(self.path)!r} could not be written: {reason}. Training "
-                    "goes on, and the next attempt may succeed.",
-                    UserWarning,
-                    stacklevel=2,
-                )
 
 
 class TimeLimit(Callback):
@@ -140,21 +156,35 @@ class TimeLimit(Callback):
 
 
 class CSVLog(Callback):
-    """Write a line to a CSV file at the end of each epoch; an existing file is overwritten."""
+    """Write a line to a CSV file at the end of each epoch; an existing file is overwritten.
+
+    Where the file cannot be written, because the disk is full for example, a warning says why and
+    training goes on.  The next attempt writes all lines again.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._lines: list[list[Any]] = []  # that the file should have
+        self._written = 0  # how many of them it has
+        self._attempts = _Attempts("log", path)
 
     def on_fit_begin(self, plan: Plan) -> None:
-        self._write("w", [field.name for field in fields(Epoch)])
+        self._attempts.begin()
+        self._lines, self._written = [], 0
+        self._add([field.name for field in fields(Epoch)])
 
     def on_epoch_end(self, run: Run) -> str | None:
-        self._write("a", asdict(run.epoch).values())
+        self._add(["" if value is None else value for value in asdict(run.epoch).values()])
         return None
 
-    def _write(self, mode: str, values: Any) -> None:
-        with self.path.open(mode, newline="") as file:
-            csv.writer(file).writerow("" if value is None else value for value in values)
+    def _add(self, line: list[Any]) -> None:
+        self._lines.append(line)
+        # A failed attempt may have left part of a line, so the file begins again.
+        self._written = len(self._lines) if self._attempts.attempt(self._write) else 0
+
+    def _write(self) -> None:
+        with self.path.open("a" if self._written else "w", newline="") as file:
+            csv.writer(file).writerows(self._lines[self._written :])
 
 
 class TensorBoardLog(Callback):

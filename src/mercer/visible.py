@@ -1,8 +1,9 @@
-"""Characters that a terminal would obey or hide, shown as escapes.
+"""Characters that a terminal or a browser would obey or hide, shown as escapes.
 
 Text from data files, their names and model files may move the cursor, set the title of the terminal or
-reverse the direction of writing, and so make a screen show what is not there.  All text that is printed
-goes through here, in `messages` and `printing`.
+reverse the direction of writing, and so make a screen or a page show what is not there.  All text that
+is printed goes through here, in `cli.messages` and `cli.printing`, and so does that of the report, in
+`report.markup`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import json
 import re
 import unicodedata
 
-# Control and format characters, halves of surrogate pairs, line and paragraph separators.
-HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-# Format characters that scripts and emoji need: the joiner and the non-joiner.
-NEEDED = "\u200c\u200d"
+# The zero-width joiner and non-joiner: invisible, but part of some scripts and emoji.
+JOINERS = "\u200c\u200d"
 
 
 def visible(text: str, keep: str = "") -> str:
     r"""The text with hidden characters as Python writes them, except those in `keep`.
+
+    Hidden are control and format characters, halves of surrogate pairs, line and paragraph separators,
+    and characters without a meaning in Unicode, unassigned or for private use.
 
     >>> print(visible("red \x1b[31m, reversed \u202e, ü"))
     red \x1b[31m, reversed \u202e, ü
@@ -42,4 +44,5 @@ def _escaped(character: str) -> str:
 
 
 def _is_hidden(character: str, keep: str = "") -> bool:
-    return unicodedata.category(character) in HIDDEN and character not in NEEDED + keep
+    shown = character.isprintable() or unicodedata.category(character) == "Zs"  # wide and other blanks
+    return not shown and character not in JOINERS + keep
