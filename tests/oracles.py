@@ -20,6 +20,10 @@ def laplacian(x: Array, z: Array, sigma: float) -> Array:
     return np.exp(-distances(x, z) / sigma)
 
 
+def l1_laplacian(x: Array, z: Array, sigma: float) -> Array:
+    return np.exp(-np.abs(x[:, None, :] - z[None, :, :]).sum(2) / sigma)
+
+
 def cauchy(x: Array, z: Array, sigma: float) -> Array:
     return 1 / (1 + (distances(x, z) / sigma) ** 2)
 

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 import mercer
+from mercer.data.points import Points
 from mercer.kernels import KERNELS, Kernel, as_kernel, kernel_from_dict
 from mercer.kernels.distances import squared_distances
 
 CASES = [
     (mercer.Gaussian(1.3), lambda x, z: oracles.gaussian(x, z, 1.3)),
     (mercer.Laplacian(1.3), lambda x, z: oracles.laplacian(x, z, 1.3)),
+    (mercer.L1Laplacian(1.3), lambda x, z: oracles.l1_laplacian(x, z, 1.3)),
     (mercer.Cauchy(1.3), lambda x, z: oracles.cauchy(x, z, 1.3)),
     (mercer.Matern32(1.3), lambda x, z: oracles.matern32(x, z, 1.3)),
     (mercer.Matern52(1.3), lambda x, z: oracles.matern52(x, z, 1.3)),
@@ -121,3 +123,29 @@ def test_kernel_survives_a_dictionary(name):
 def test_custom_kernel_is_not_read_back():
     with pytest.raises(ValueError, match="cannot be read back"):
         kernel_from_dict(mercer.Custom(torch.cdist).to_dict())
+
+
+def test_absolute_differences_of_mixed_features_equal_the_formula(rng):
+    # Three numbers, and two features that stand for categories.
+    x, z = rng.normal(size=(300, 5)), rng.normal(size=(200, 5))
+    a, b = (Points.extend(torch.from_numpy(v), n_absolute=3) for v in (x, z))
+    differences = x[:, None, :] - z[None, :, :]
+    u = np.abs(differences[..., :3]).sum(2) + np.square(differences[..., 3:]).sum(2)
+    block = mercer.L1Laplacian(1.3).block(a, b).numpy()
+    np.testing.assert_allclose(block, np.exp(-u / 1.3), rtol=1e-10)
+    some = torch.arange(7, 100, 3)
+    np.testing.assert_allclose(
+        mercer.L1Laplacian(1.3).block(a[some], b[20:30]), block[some, 20:30], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0], ids=["fast path", "far from the origin"])
+def test_absolute_differences_in_float32_are_those_of_the_points(offset, rng):
+    x = torch.from_numpy(rng.normal(size=(150, 9))).float()
+    x[:75] += offset
+    x[75:] -= offset
+    kernel = mercer.L1Laplacian(20.0)
+    expected = oracles.l1_laplacian(x.double().numpy(), x.double().numpy(), 20.0)
+    points = kernel.points(x)
+    np.testing.assert_allclose(kernel.block(points, points, same=True), expected, atol=3e-6)
+    np.testing.assert_allclose(kernel.block(points, kernel.points(x.clone())), expected, atol=3e-6)

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from mercer import KernelClassifier, KernelRegressor
 
 Array = NDArray[Any]
-INVARIANT = ("laplacian", "gaussian", "cauchy", "matern32", "matern52", "exponential_power")
+INVARIANT = (
+    "laplacian",
+    "l1_laplacian",
+    "gaussian",
+    "cauchy",
+    "matern32",
+    "matern52",
+    "exponential_power",
+)
 KERNELS = (*INVARIANT, "neural_tangent")
 # Differences between computations of the same quantity, as a share of the targets' spread: float32 has
 # seven digits, and sums over a hundred points cost up to two of them.

@@ -15,6 +15,7 @@ import mercer
 KERNELS = {
     "gaussian": (mercer.Gaussian, oracles.gaussian),
     "laplacian": (mercer.Laplacian, oracles.laplacian),
+    "l1_laplacian": (mercer.L1Laplacian, oracles.l1_laplacian),
     "cauchy": (mercer.Cauchy, oracles.cauchy),
     "matern32": (mercer.Matern32, oracles.matern32),
     "matern52": (mercer.Matern52, oracles.matern52),

@@ -1,4 +1,8 @@
-"""Points ready for kernel evaluation: floats with their norms, or bytes."""
+"""Points ready for kernel evaluation: floats with their norms, or bytes.
+
+A kernel compares features by squared differences, or the first `n_absolute` of them by absolute ones.
+Norms are those of the features compared by squares.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ class Points:
     """Points ready for kernel evaluation; `points[rows]` is a view for a slice of rows.
 
     Float points are stored as rows (x, 1, ||x||²): the product of such a row with the `partner` row
-    f (-2 z, ||z||², 1) of another point is f ||x - z||², with no further pass over the result.
+    f (-2 z, ||z||², 1) of another point is f ||x - z||², with no further pass over the result.  It
+    leaves out features compared by absolute differences.
     """
 
     x: Tensor  # (n, d)  floats, or int8 where the data is 8-bit
@@ -26,32 +31,37 @@ class Points:
     extended: Tensor | None = None  # (n, d + 2), of which x and squared_norms are views
     # (n,)  squared distance from the space that holds the other points, part of squared_norms
     beyond: Tensor | None = None
+    n_absolute: int = 0  # leading features that are compared by absolute differences
+    absolute_bound: float = 0.0  # on the sums of the absolute values of these
 
     @classmethod
-    def extend(cls, x: Tensor) -> Points:
+    def extend(cls, x: Tensor, n_absolute: int = 0) -> Points:
         """Points of float rows x, (n, d), copied once."""
         n, d = x.shape
         extended = x.new_empty(n, d + 2)
         extended[:, :d] = x
-        return cls.of_extended(extended)
+        return cls.of_extended(extended, None, n_absolute)
 
     @classmethod
-    def of_extended(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
+    def of_extended(cls, extended: Tensor, beyond: Tensor | None = None, n_absolute: int = 0) -> Points:
         """Points of rows with room for two numbers after x, (n, d + 2), which are filled in."""
-        x, norms = extended[:, :-2], extended[:, -1]
+        x, norms = extended[:, n_absolute:-2], extended[:, -1]
         extended[:, -2] = 1
         for rows in _few_rows(x):
             norms[rows] = x[rows].square().sum(1)
         if beyond is not None:
             norms += beyond
-        return cls.of_whole(extended, beyond)
+        return cls.of_whole(extended, beyond, n_absolute)
 
     @classmethod
-    def of_whole(cls, extended: Tensor, beyond: Tensor | None = None) -> Points:
+    def of_whole(cls, extended: Tensor, beyond: Tensor | None = None, n_absolute: int = 0) -> Points:
         """Points of rows (x, 1, ||x||²) as they are, (n, d + 2)."""
         norms = extended[:, -1]
         bound = float(norms.max()) if len(extended) else 0.0
-        return cls(extended[:, :-2], norms, bound, extended, beyond)
+        x = extended[:, :-2]
+        sums = [x[rows, :n_absolute].abs().sum(1).max() for rows in _few_rows(x) if n_absolute]
+        absolute_bound = float(max(sums, default=0.0))
+        return cls(x, norms, bound, extended, beyond, n_absolute, absolute_bound)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -61,29 +71,43 @@ class Points:
         if self.extended is None:
             return Points(self.x[rows], self.squared_norms[rows], self.bound, None, beyond)
         extended = self.extended[rows]
-        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
+        x, norms = extended[:, :-2], extended[:, -1]
+        bounds = (self.n_absolute, self.absolute_bound)
+        return Points(x, norms, self.bound, extended, beyond, *bounds)
 
     def to(self, device: torch.device | str) -> Points:
         beyond = None if self.beyond is None else self.beyond.to(device)
         if self.extended is None:
             return Points(self.x.to(device), self.squared_norms.to(device), self.bound, None, beyond)
         extended = self.extended.to(device)
-        return Points(extended[:, :-2], extended[:, -1], self.bound, extended, beyond)
+        x, norms = extended[:, :-2], extended[:, -1]
+        bounds = (self.n_absolute, self.absolute_bound)
+        return Points(x, norms, self.bound, extended, beyond, *bounds)
 
     def __reduce__(self) -> tuple[Any, ...]:  # views would be written out once each
         if self.extended is None:
             return (Points, (self.x, self.squared_norms, self.bound, None, self.beyond))
-        return (Points.of_extended, (self.extended, self.beyond))
+        return (Points.of_extended, (self.extended, self.beyond, self.n_absolute))
+
+    @property
+    def by_squares(self) -> Tensor:
+        """The features that are compared by squared differences, (n, d - n_absolute)."""
+        return self.x[:, self.n_absolute :]
 
     def partner(self, factor: float) -> Tensor:
-        """f (-2 x, ||x||², 1) for every row, (n, d + 2); cached, as many tiles share their rows."""
+        """f (-2 x, ||x||², 1) for every row, (n, d - n_absolute + 2); cached for the tiles of a row."""
         known: tuple[float, Tensor] | None = self.__dict__.get("_partner")
         if known is None or known[0] != factor:
             norms = factor * self.squared_norms[:, None]
-            partner = torch.cat([-2 * factor * self.x, norms, torch.full_like(norms, factor)], 1)
-            known = (factor, partner)
+            parts = [-2 * factor * self.by_squares, norms, torch.full_like(norms, factor)]
+            known = (factor, torch.cat(parts, 1))
             object.__setattr__(self, "_partner", known)
         return known[1]
+
+    @property
+    def by_feature(self) -> Tensor:
+        """The features that are compared by absolute differences, (n_absolute, n), copied."""
+        return self.x[:, : self.n_absolute].T.contiguous()
 
     @property
     def rows(self) -> Tensor:
@@ -109,7 +133,7 @@ class Points:
             return Points(self.x.double(), self.squared_norms.double(), self.bound, None, beyond)
         extended = torch.empty(self.extended.shape, dtype=torch.float64, device=self.x.device)
         extended[:, :-2] = self.x
-        return Points.of_extended(extended, beyond)
+        return Points.of_extended(extended, beyond, self.n_absolute)
 
     def as_floats(self) -> Points:
         if not self.is_bytes:

@@ -16,6 +16,7 @@ from mercer.kernels.radial import (
     Cauchy,
     ExponentialPower,
     Gaussian,
+    L1Laplacian,
     Laplacian,
     Matern32,
     Matern52,
@@ -30,6 +31,7 @@ __all__ = [
     "Gaussian",
     "Kernel",
     "KernelLike",
+    "L1Laplacian",
     "Laplacian",
     "Matern32",
     "Matern52",
@@ -46,7 +48,16 @@ KernelLike: TypeAlias = str | Kernel | Callable[[Tensor, Tensor], Tensor]
 
 KERNELS: dict[str, type[Radial]] = {
     cls.name: cls
-    for cls in (Gaussian, Laplacian, Cauchy, Matern32, Matern52, ExponentialPower, NeuralTangent)
+    for cls in (
+        Gaussian,
+        Laplacian,
+        L1Laplacian,
+        Cauchy,
+        Matern32,
+        Matern52,
+        ExponentialPower,
+        NeuralTangent,
+    )
 }
 
 

@@ -19,10 +19,12 @@ class Kernel(ABC):
     name: ClassVar[str]
     #: k(x + c, z + c) == k(x, z), so that data may be centred first.
     translation_invariant: ClassVar[bool] = True
+    #: Numbers are compared by absolute differences, and what stands for categories by squared ones.
+    absolute: ClassVar[bool] = False
 
     def points(self, x: Tensor) -> Points:
         """Prepare rows of `x` for `block` and `diagonal`."""
-        return Points.extend(x)
+        return Points.extend(x, x.shape[1] if self.absolute else 0)
 
     @abstractmethod
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
@@ -31,6 +33,13 @@ class Kernel(ABC):
     def diagonal(self, a: Points) -> Tensor:
         """k(x, x) for each point, (n,)."""
         return torch.ones_like(a.squared_norms)
+
+    def slope(self, K: Tensor) -> Tensor | None:
+        """What the gradient of k in x is made of, from kernel values K; None if that is not known.
+
+        The gradient is -slope (x - z), or -slope sign(x - z) where differences are absolute.
+        """
+        return None
 
     def check(self, dtype: torch.dtype) -> None:  # noqa: B027  most kernels have nothing to check
         """Raise if the parameters are out of range for points of this type."""

@@ -1,9 +1,9 @@
-"""Squared distances of all pairs of points.
+"""Squared and absolute distances of all pairs of points.
 
-They come from ||x||² + ||z||² - 2 x·z, one matrix product.  That subtracts large numbers to get small
-ones, so three things guard it: callers centre the data when the kernel is translation invariant, a
-point's distance to itself is set to 0, and pairs so close that rounding would show are computed again
-from x - z.
+Squared distances come from ||x||² + ||z||² - 2 x·z, one matrix product.  That subtracts large numbers to
+get small ones, so three things guard it: callers centre the data when the kernel is translation
+invariant, a point's distance to itself is set to 0, and pairs so close that rounding would show are
+computed again from x - z.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ GATHER_ELEMENTS = 1 << 22
 # Up to this many features, the squared norm of bytes, at most 2^14 per feature, is an integer that
 # float32 represents exactly, and so is every distance small enough for rounding to matter.
 EXACT_FEATURES = 1_024
+# Elements of a block for which absolute differences are added up at a time on a CPU: with as many of
+# scratch memory, they stay in a core's cache.
+ABSOLUTE_ELEMENTS = 1 << 16
 
 
 def squared_distances(
@@ -61,7 +64,7 @@ def squared_distances(
         return d2.fill_diagonal_(0) if same else d2
     a, b = a.as_floats(), b.as_floats()
     if a.extended is not None and b.extended is not None:
-        torch.mm(a.extended, b.partner(factor).T, out=d2)  # (m, t)
+        torch.mm(a.extended[:, a.n_absolute :], b.partner(factor).T, out=d2)  # (m, t)
     else:
         torch.add(a.squared_norms[:, None], b.squared_norms[None, :], out=d2)  # (m, t)
         d2.addmm_(a.x, b.x.T, beta=factor, alpha=-2 * factor)  # (m, t)
@@ -85,7 +88,9 @@ def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> N
     rows, columns = close.nonzero(as_tuple=True)
     if len(rows) > GATHER_SHARE * d2.numel():
         # Euclidean distance by differences, never by a matrix product.
-        exact = torch.cdist(a.x, b.x, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        exact = torch.cdist(
+            a.by_squares, b.by_squares, compute_mode="donot_use_mm_for_euclid_dist"
+        ).square_()
         if a.beyond is not None:
             exact += a.beyond[:, None]
         if b.beyond is not None:
@@ -95,9 +100,35 @@ def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> N
     step = max(1, GATHER_ELEMENTS // max(1, a.x.shape[1]))
     for first in range(0, len(rows), step):
         i, j = rows[first : first + step], columns[first : first + step]
-        exact = (a.x[i] - b.x[j]).square().sum(1)
+        exact = (a.by_squares[i] - b.by_squares[j]).square().sum(1)
         if a.beyond is not None:
             exact += a.beyond[i]
         if b.beyond is not None:
             exact += b.beyond[j]
         d2[i, j] = factor * exact
+
+
+def add_absolute_differences_(
+    d1: Tensor, a: Points, b: Points, factor: float, tolerance: float
+) -> Tensor:
+    """Add `factor` times the sum of |x_j - z_j| over the features compared that way, for all pairs.
+
+    With |x - z| = 2 max(x, z) - x - z a feature takes two passes over memory in cache, a third less
+    time than `torch.cdist` on a CPU.  Used where the rounding error of these sums is below `tolerance`.
+    """
+    if not a.n_absolute or not d1.numel():
+        return d1
+    rounding = torch.finfo(d1.dtype).eps * (a.absolute_bound + b.absolute_bound)
+    if d1.device.type != "cpu" or not abs(factor) * rounding <= tolerance:
+        return d1.add_(torch.cdist(a.x[:, : a.n_absolute], b.x[:, : b.n_absolute], p=1), alpha=factor)
+    x, z = a.by_feature, b.by_feature  # (p, m), (p, t)
+    x_sums, z_sums = factor * x.sum(0)[:, None], factor * z.sum(0)[None, :]  # (m, 1), (1, t)
+    step = max(1, ABSOLUTE_ELEMENTS // len(b))
+    larger = d1.new_empty(min(step, len(a)), len(b))
+    for first in range(0, len(a), step):
+        rows = slice(first, min(first + step, len(a)))
+        part, scratch = d1[rows], larger[: rows.stop - rows.start]
+        part.sub_(x_sums[rows]).sub_(z_sums)
+        for x_j, z_j in zip(x, z, strict=True):
+            part.add_(torch.maximum(x_j[rows, None], z_j[None, :], out=scratch), alpha=2 * factor)
+    return d1
