@@ -169,7 +169,16 @@ def test_a_far_offset_costs_no_accuracy(data):
 
 
 def test_features_beyond_the_precision_are_refused(data):
-    fails('too large, so rescale them, or use precision="float64"', data[0] * 1e30, data[1])
+    huge = data[0] * 1e30
+    fails(
+        'too large, so rescale them, or use precision="float64"',
+        huge,
+        data[1],
+        kernel="gaussian",
+        bandwidth=1.0,
+    )
+    model = KernelClassifier(scale="rank", random_state=0).fit(huge, data[1])  # size does not matter
+    assert "by rank" in model.plan_.preparation
 
 
 def test_a_class_of_one_point_is_kept_for_training(rng):

@@ -9,7 +9,13 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mercer import KernelClassifier, KernelRegressor
-from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
+from mercer.displays import (
+    BatchSizeDisplay,
+    FeatureImportancesDisplay,
+    LearningCurveDisplay,
+    SpectrumDisplay,
+)
+from mercer.estimators.features import Feature
 from mercer.method.spectrum import nystrom_spectrum
 from mercer.training.history import Epoch, History
 
@@ -29,7 +35,9 @@ def _close_figures():
 @pytest.fixture
 def model(on_desk):
     X, y = load_digits(return_X_y=True)
-    fitted = KernelClassifier(preconditioner_rank=20, random_state=0).fit(X[:600], y[:600])
+    fitted = KernelClassifier(preconditioner_rank=20, early_stopping=True, random_state=0).fit(
+        X[:600], y[:600]
+    )
     machine, s = fitted.machine_, fitted.plan_.subsample_size
     fitted.eigenvalues_ = (nystrom_spectrum(machine.kernel, machine.centres[:s], 40).sigma / s).numpy()
     return fitted
@@ -101,7 +109,7 @@ def test_the_ring_can_lie_within_the_first_epoch(rng, on_desk):
 
 def test_ring_names_the_score_of_the_estimator(model, on_desk):
     x = np.linspace(0, 6, 600)[:, None]
-    regressor = KernelRegressor(random_state=0).fit(x, np.sin(x[:, 0]))
+    regressor = KernelRegressor(early_stopping=True, random_state=0).fit(x, np.sin(x[:, 0]))
     assert "accuracy" in labels(LearningCurveDisplay.from_estimator(model))[-1]
     assert "R²" in labels(LearningCurveDisplay.from_estimator(regressor))[-1]
 
@@ -174,6 +182,40 @@ def test_ideal_device_is_constant_then_linear(model):
 def test_batch_sizes_must_be_of_training_points(model, sizes):
     with pytest.raises(ValueError, match=r"`batch_sizes` must be at least 1 and at most .* 540"):
         BatchSizeDisplay.from_estimator(model, batch_sizes=sizes)
+
+
+FEATURES = [
+    Feature("age", "by rank", 0.2),
+    Feature("a name that is longer than an axis has room for", "by rank", 0.05),
+    Feature("$colour$", "category", 0.6, ("red", "blue")),
+    Feature("same", "constant, dropped", 0.0),
+    Feature("size", "by rank", 0.15),
+]
+
+
+def test_importances_are_drawn_from_the_largest_to_the_rest():
+    display = FeatureImportancesDisplay(FEATURES, max_features=3).plot()
+    bars = {bar.get_y() + bar.get_height() / 2: bar.get_width() for bar in display.ax_.patches}
+    np.testing.assert_allclose([bars[i] for i in range(4)], [60, 20, 15, 5])
+    names = [tick.get_text() for tick in display.ax_.get_yticklabels()]
+    assert names == [r"\$colour\$", "age", "size", "1 other"]
+    assert labels(display) == ["number, by rank", "category", "all others"]
+    assert display.ax_.yaxis_inverted()
+    assert display.plot(color="black").ax_.patches[0].get_facecolor() == (0, 0, 0, 1)
+
+
+def test_importances_need_a_metric():
+    X, y = load_digits(return_X_y=True)
+    fitted = KernelClassifier("gaussian", bandwidth=20.0, ridge=0.0, max_iter=1, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        fitted.fit(X[:100], y[:100])
+    with pytest.raises(ValueError, match="must have learned a metric"):
+        FeatureImportancesDisplay.from_estimator(fitted)
+    fitted.feature_importances_ = np.full(X.shape[1], 1 / X.shape[1])
+    drawn = FeatureImportancesDisplay.from_estimator(fitted, max_features=4)
+    assert drawn.ax_.get_yticklabels()[0].get_text().startswith("x")
+    with pytest.raises(NotFittedError):
+        FeatureImportancesDisplay.from_estimator(KernelClassifier())
 
 
 @pytest.mark.parametrize("display", DISPLAYS)

@@ -57,11 +57,13 @@ def test_public_names_are_locked():
         "DivergenceError",
         "Epoch",
         "ExponentialPower",
+        "FeatureImportancesDisplay",
         "Gaussian",
         "History",
         "Kernel",
         "KernelClassifier",
         "KernelRegressor",
+        "L1Laplacian",
         "Laplacian",
         "LearningCurveDisplay",
         "Matern32",
@@ -81,7 +83,7 @@ def test_public_names_are_locked():
 
 def test_digits_are_learnt():
     X, y = load_digits(return_X_y=True)
-    model = KernelClassifier(random_state=0).fit(X[:1300], y[:1300])
+    model = KernelClassifier(early_stopping=True, random_state=0).fit(X[:1300], y[:1300])
     assert model.score(X[1300:], y[1300:]) > 0.95
     assert model.converged_
     assert model.plan_.n == 1170

@@ -54,7 +54,7 @@ def test_the_unit_of_the_targets_does_not_matter(sine, factor):
 def test_an_output_is_not_drowned_by_noise_of_larger_spread(rng, tmp_path, settings, unit):
     X, X_new = rng.uniform(-3, 3, size=(800, 1)), np.linspace(-3, 3, 200)[:, None]
     Y = np.column_stack([np.sin(X[:, 0]), unit * rng.normal(size=800)])
-    model = KernelRegressor(**settings, random_state=0).fit(X, Y)
+    model = KernelRegressor(**settings, early_stopping=True, random_state=0).fit(X, Y)
     assert model.best_epoch_ > 0
     predicted = model.predict(X_new)
     assert r2_score(np.sin(X_new[:, 0]), predicted[:, 0]) > 0.95
@@ -98,8 +98,8 @@ def test_weights_are_in_the_units_of_the_targets(sine):
 @pytest.mark.parametrize("load", [load_iris, load_wine])
 def test_equal_rows_converge_as_fast_as_distinct_ones(load, copies):
     X, y = load(return_X_y=True)
-    once = KernelClassifier("laplacian", ridge=0.0, random_state=0).fit(X, y)
-    repeated = KernelClassifier("laplacian", ridge=0.0, random_state=0)
+    settings = {"kernel": "laplacian", "ridge": 0.0, "metric": False, "random_state": 0}
+    once, repeated = KernelClassifier(**settings).fit(X, y), KernelClassifier(**settings)
     repeated.fit(np.repeat(X, copies, axis=0), np.repeat(y, copies))
     assert repeated.converged_
     assert repeated.n_iter_ <= 2 * once.n_iter_

@@ -32,6 +32,7 @@ KERNELS = [
     mercer.Matern32(2.0),
     mercer.Matern52(1.5),
     mercer.ExponentialPower(2.0, exponent=1.4),
+    mercer.L1Laplacian(3.0),
     mercer.NeuralTangent(1.0, depth=2),
     mercer.Custom(lambda a, b: torch.exp(-torch.cdist(a, b) / 2) * (1 + a @ b.T / 10)),
 ]

@@ -31,7 +31,7 @@ from mercer.palette import BLUE, GREY, VERMILION
 from mercer.planning.memory import GIB
 from mercer.planning.resource import PAPER_COMPONENTS
 from mercer.selection.leave_one_out import leave_one_out_once
-from mercer.selection.search import median_distance
+from mercer.selection.variants import median_distance
 
 # The paper's Titan Xp, with the constants of its authors' implementation.
 TITAN = Resource(

@@ -6,7 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mercer.displays import BatchSizeDisplay, LearningCurveDisplay, SpectrumDisplay
+    from mercer.displays import (
+        BatchSizeDisplay,
+        FeatureImportancesDisplay,
+        LearningCurveDisplay,
+        SpectrumDisplay,
+    )
     from mercer.estimators import KernelClassifier, KernelRegressor, load
     from mercer.kernels import (
         Cauchy,
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
         ExponentialPower,
         Gaussian,
         Kernel,
+        L1Laplacian,
         Laplacian,
         Matern32,
         Matern52,
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from mercer.planning.calibration import measure_resource
     from mercer.planning.plan import Plan
     from mercer.planning.resource import Resource
-    from mercer.selection.search import Selection
+    from mercer.selection.candidates import Selection
     from mercer.training.events.callbacks import (
         Callback,
         Checkpoint,
@@ -48,11 +54,13 @@ _HOMES = {
     "DivergenceError": "training.guard",
     "Epoch": "training.history",
     "ExponentialPower": "kernels",
+    "FeatureImportancesDisplay": "displays",
     "Gaussian": "kernels",
     "History": "training.history",
     "Kernel": "kernels",
     "KernelClassifier": "estimators",
     "KernelRegressor": "estimators",
+    "L1Laplacian": "kernels",
     "Laplacian": "kernels",
     "LearningCurveDisplay": "displays",
     "Matern32": "kernels",
@@ -61,7 +69,7 @@ _HOMES = {
     "Plan": "planning.plan",
     "Resource": "planning.resource",
     "Run": "training.events.callbacks",
-    "Selection": "selection.search",
+    "Selection": "selection.candidates",
     "SpectrumDisplay": "displays",
     "TensorBoardLog": "training.events.callbacks",
     "TimeLimit": "training.events.callbacks",
@@ -79,11 +87,13 @@ __all__ = [
     "DivergenceError",
     "Epoch",
     "ExponentialPower",
+    "FeatureImportancesDisplay",
     "Gaussian",
     "History",
     "Kernel",
     "KernelClassifier",
     "KernelRegressor",
+    "L1Laplacian",
     "Laplacian",
     "LearningCurveDisplay",
     "Matern32",

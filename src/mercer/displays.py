@@ -1,8 +1,9 @@
 """Plots of a fitted estimator, in scikit-learn's Display convention.
 
-    LearningCurveDisplay   training and held-out loss of every epoch
-    SpectrumDisplay        eigenvalues of the kernel, before and after levelling
-    BatchSizeDisplay       seconds per iteration against batch size, on this device
+    LearningCurveDisplay        training and held-out loss of every epoch
+    SpectrumDisplay             eigenvalues of the kernel, before and after levelling
+    BatchSizeDisplay            seconds per iteration against batch size, on this device
+    FeatureImportancesDisplay   shares of the features in the learned metric
 
 `from_estimator(model)` takes a fitted estimator (of a pipeline, its last step) and draws; `plot(ax=...)`
 draws the same data on other axes.  Both return the display, with `ax_` and `figure_` set.  matplotlib is
@@ -23,6 +24,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
+from mercer.estimators.features import CATEGORY, Feature, by_importance, features_of
 from mercer.model.machine import KernelMachine
 from mercer.operators.workers import small_operations
 from mercer.palette import BLACK, BLUE, GREY, LIGHT_GREY, VERMILION
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 FIGURE_INCHES = (6.0, 4.0)
 # Largest batch size timed by default; larger ones would take longer than a plot is worth.
 LARGEST_TIMED_BATCH = 4096
+# Characters of a feature's name.
+LONGEST_TICK = 28
 # Times that all sizes are measured in turn, so that other load does not fall on a single size.
 SWEEPS = 5
 
@@ -217,6 +221,73 @@ class BatchSizeDisplay(_Display):
                 ax.axvline(value, zorder=1, label=f"{name} = {value:,.0f}", **style)
         ylabel = "Seconds per iteration"
         return self._finish(ax, xlabel="Batch size $m$", ylabel=ylabel, xscale="log", yscale="log")
+
+
+class FeatureImportancesDisplay(_Display):
+    """Shares of the features in the learned metric, the largest at the top.
+
+    Features beyond the first few share the last bar.
+
+    Parameters
+    ----------
+    features : sequence of Feature
+        Names, importances and how each is prepared.
+    max_features : int, default=15
+        Features with a bar of their own.
+    """
+
+    def __init__(self, features: Sequence[Feature], *, max_features: int = 15) -> None:
+        self.features = by_importance(features)
+        self.max_features = max_features
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        feature_names: Sequence[str] | None = None,
+        max_features: int = 15,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw `feature_importances_` of a fitted estimator."""
+        check_is_fitted(estimator, "machine_")
+        if not hasattr(estimator, "feature_importances_"):
+            raise ValueError(
+                "The estimator must have learned a metric to have feature importances. It has none: no "
+                "metric was better than none, or `metric`, `bandwidth`, `scale` or the kernel excluded "
+                "one."
+            )
+        features = features_of(estimator, feature_names)
+        return cls(features, max_features=max_features).plot(ax)
+
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
+        """Draw on `ax` or a new figure; `kwargs` go to the bars."""
+        ax = _axes(ax)
+        shown, rest = self.features[: self.max_features], self.features[self.max_features :]
+        colours = (BLUE, VERMILION)
+        for colour, is_category in zip(colours, (False, True), strict=True):
+            places = [i for i, f in enumerate(shown) if (f.treatment == CATEGORY) == is_category]
+            if places:
+                label = "category" if is_category else f"number, {shown[places[0]].treatment}"
+                shares = [100 * (shown[i].importance or 0.0) for i in places]
+                ax.barh(places, shares, **{"color": colour, "label": label, **kwargs})
+        names = [_on_axis(feature.name) for feature in shown]
+        if rest:
+            share = 100 * sum(feature.importance or 0.0 for feature in rest)
+            ax.barh(len(shown), share, **{"color": LIGHT_GREY, "label": "all others", **kwargs})
+            names.append(f"{len(rest):,} {'other' if len(rest) == 1 else 'others'}")
+        ax.set_yticks(range(len(names)), names)
+        if not ax.yaxis_inverted():
+            ax.invert_yaxis()
+        ax.tick_params(axis="y", length=0)
+        return self._finish(ax, xlabel="Share in the learned metric (%)")
+
+
+def _on_axis(name: str) -> str:
+    """A name on one line, shortened, that matplotlib does not typeset as mathematics."""
+    line = " ".join(name.split())
+    line = line if len(line) <= LONGEST_TICK else f"{line[: LONGEST_TICK - 1]}…"
+    return line.replace("$", r"\$")
 
 
 def _axes(ax: Axes | None) -> Axes:

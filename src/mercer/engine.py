@@ -33,8 +33,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.inputs import Inputs
 from mercer.data.points import Points
-from mercer.data.rows import Array, widest
+from mercer.data.rows import Array, chunks, widest
 from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
@@ -99,6 +100,8 @@ predict_seconds = with_predicted_seconds
 # Rounding error of predictions, as a share of the spread of the targets, beyond which a fit in float32
 # is not to be trusted.
 COARSE = 0.1
+# Of the squared length of a row, what may lie outside the space of an earlier fit by rounding.
+UNSEEN_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,8 @@ def prepare(
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable)
     chosen = _choose_setting(data, settings, resource, resource.integer_gain > 1, on_stage)
+    if settings.setting.inputs is not None:
+        _check_known(settings.setting.inputs, data)
     on_stage("preparing the data")
     points = chosen.inputs.points(data.X, data.rows, like, True, limit)
     if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
@@ -211,10 +216,19 @@ def prepare(
         )
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
     fault = kernel.fault(points) if isinstance(kernel, Custom) else None
-    if fault is not None:
-        plan = replace(plan, notes=(*plan.notes, fault))
+    notes = tuple(note for note in (chosen.note, fault) if note is not None)
+    plan = replace(plan, notes=(*plan.notes, *notes))
     machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), units)
-    return Problem(chosen.kernel, chosen.ridge, machine, preconditioner, plan, y, chosen.selection)
+    return Problem(
+        chosen.kernel,
+        chosen.ridge,
+        machine,
+        preconditioner,
+        plan,
+        y,
+        chosen.selection,
+        chosen.left_out,
+    )
 
 
 def fit(
@@ -292,7 +306,7 @@ def _choose_setting(
     bytes_pay: bool,
     on_stage: Callable[[str], None],
 ) -> Chosen:
-    return choose_setting(
+    chosen = choose_setting(
         data.X,
         data.comparable_Y,
         data.rows,
@@ -300,12 +314,30 @@ def _choose_setting(
         dtype=settings.dtype,
         usable=resource.usable,
         bytes_pay=bytes_pay,
+        strata=data.strata,
+        sample_weight=data.sample_weight,
         on_tried=lambda count: on_stage(f"choosing kernel, bandwidth and ridge, {count} settings tried"),
     )
+    if chosen.left_out is None or not data.own_scales:
+        return chosen
+    decisions = chosen.left_out.decisions * data.units.scale.numpy()  # in the units of the targets
+    return replace(chosen, left_out=replace(chosen.left_out, decisions=decisions))
+
+
+def _check_known(inputs: Inputs, data: Data) -> None:
+    """Inputs of an earlier fit must suit the rows: what they leave out must be nothing."""
+    for _, chunk in chunks(data.X, data.rows):
+        z, beyond = inputs.floats(chunk)
+        if bool((beyond > UNSEEN_SHARE * (1 + z.square().sum(1))).any()):
+            raise ValueError(
+                "With `warm_start`, features must have values like those of the last fit. Got a "
+                "category that it did not see, or another value in a column that was constant: fit a "
+                "new model."
+            )
 
 
 def _check_range(points: Points) -> None:
-    if not points.bound < torch.finfo(points.dtype).max:
+    if not points.bound + 4 * points.absolute_bound < torch.finfo(points.dtype).max:
         precision = str(points.dtype).removeprefix("torch.")
         raise ValueError(
             f"Squared lengths of rows must be finite in {precision}. Got an overflow: the features are "

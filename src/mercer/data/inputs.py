@@ -1,10 +1,10 @@
 """The one transform from user features to kernel features.
 
-Features that are constant in training are dropped, features of different units are standardised where
-asked, data is centred where the kernel is translation invariant, projected where asked, and stored as
-bytes where it is 8-bit underneath.  Dropping is exact for any input: its squared distance from the
-constants, or from the subspace that holds all training points, is the same for all centres and is
-carried along as one number.
+Features that are constant in training are dropped, columns of a table are mapped (`table_map`), features
+are standardised or weighted where asked, data is centred where the kernel is translation invariant,
+projected where asked, and stored as bytes where it is 8-bit underneath.  Dropping is exact for any
+input: its distance from the constants, or from the subspace that holds all training points, is the same
+for all centres and is carried along as one number.
 
 Everything here is PyTorch and runs where the data is: in `fit`, in `predict` and in the module that
 `to_torch` returns.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from mercer.data.bytes import SAMPLE_ROWS, Grid, recognise
 from mercer.data.points import Points, byte_points
 from mercer.data.rows import Array, Matrix, chunks, room, take, widest
+from mercer.data.table_map import TableMap
 
 # With fewer features the product is too small a part of the work for bytes to pay.
 FEWEST_INTEGER_FEATURES = 64
@@ -40,16 +41,41 @@ class Inputs:
     n_features: int  # of the data as given
     columns: Tensor | None  # (d',)  the features that vary; None for all
     constants: Tensor  # (d - d',)  the values of those that do not
-    shift: Tensor  # (d',)  subtracted
-    scale: Tensor | None = None  # (d',)  divided by
-    projection: Tensor | None = None  # (d', k)
+    shift: Tensor  # (w,)  subtracted; w is d', or the width of the table
+    scale: Tensor | None = None  # (w,)  divided by
+    projection: Tensor | None = None  # (w, k)
     lossless: bool = False  # training points lie in the space projected on
     grid: Grid | None = None  # of data stored as bytes
+    table: TableMap | None = None  # from d' features to w
+    absolute: bool = False  # the kernel compares numbers by absolute differences
+    importances: Tensor | None = None  # (d,)  shares of the features in a learned metric
+    standardised: bool = False  # divided by standard deviations, and perhaps weighted
 
     @property
     def width(self) -> int:
         """Features that the kernel sees."""
         return len(self.shift) if self.projection is None else self.projection.shape[1]
+
+    @property
+    def n_absolute(self) -> int:
+        """Leading features that the kernel compares by absolute differences."""
+        if not self.absolute:
+            return 0
+        return self.width if self.table is None else len(self.table.numbers)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All its tensors by name, for files and modules."""
+        table = {} if self.table is None else {f"table_{k}": v for k, v in vars(self.table).items()}
+        return {k: v for k, v in {**vars(self), **table}.items() if isinstance(v, Tensor)}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> Inputs:
+        """The same with other tensors in their places."""
+        table = self.table
+        if table is not None:
+            parts = {k.removeprefix("table_"): v for k, v in tensors.items() if k.startswith("table_")}
+            table = replace(table, **parts)
+        own: dict[str, Any] = {k: v for k, v in tensors.items() if not k.startswith("table_")}
+        return replace(self, table=table, **own)
 
     @property
     def unit(self) -> float:
@@ -62,10 +88,15 @@ class Inputs:
         In the most precise type of the device: the result does not depend on the type of x, and a large
         mean takes up no digits.
         """
-        z, beyond = self.varying(x)
-        z = z - self.shift.to(x.device, widest(x.device))  # (m, d')
+        varying, beyond = self.varying(x)
+        z = varying if self.table is None else self.table.apply(varying)
+        z = z - self.shift.to(x.device, widest(x.device))  # (m, w)
         if self.scale is not None:
             z /= self.scale.to(z)
+        if self.table is not None and self.scale is not None and len(self.table.owners):
+            # A value never seen is as far from all others as they are from one another.
+            squares = self.scale[len(self.table.numbers) :].to(z) ** -2  # (b,)
+            beyond = beyond + self.table.unknown(varying) @ squares
         if self.projection is not None:
             projection = self.projection.to(z)
             inside = z @ projection  # (m, k)
@@ -75,14 +106,18 @@ class Inputs:
         return z, beyond
 
     def varying(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The features that vary, (m, d'), and the squared distance from those that do not, (m,)."""
+        """The features that vary, (m, d'), and the distance from those that do not, (m,).
+
+        It is squared where the kernel compares numbers by squares.
+        """
         if self.columns is None:
             return x, x.new_zeros(len(x), dtype=widest(x.device))
         columns = self.columns.to(x.device)
         dropped = torch.ones(self.n_features, dtype=torch.bool, device=x.device)
         dropped[columns] = False
         constants = self.constants.to(x.device, widest(x.device))
-        return x[:, columns], (x[:, dropped] - constants).square().sum(1)
+        apart = x[:, dropped] - constants
+        return x[:, columns], (apart.abs() if self.absolute else apart.square()).sum(1)
 
     def points(
         self,
@@ -115,15 +150,19 @@ class Inputs:
             extended[part, : self.width] = z
             beyond[part] = outside.to(like)
         far = not known and bool((beyond > 0).any())
-        return Points.of_extended(extended, beyond if far else None)
+        return Points.of_extended(extended, beyond if far else None, self.n_absolute)
 
     def describe(self) -> str:
         """One line for the plan."""
         done = []
         if self.columns is not None:
             done.append(f"{len(self.constants)} constant features dropped")
-        if self.scale is not None:
-            done.append("features standardised, as their scales differ")
+        if self.table is not None:
+            done += self.table.describe()
+        if self.standardised:
+            done.append("standardised")
+        if self.importances is not None:
+            done.append("weighted by a learned metric")
         if self.projection is not None:
             how = "all that vary" if self.lossless else "approximate"
             done.append(f"projected on {self.width} principal directions ({how})")

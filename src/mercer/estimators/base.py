@@ -33,9 +33,10 @@ from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
 from mercer.estimators.saved_model import save
-from mercer.estimators.targets import Targets
+from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
     as_numpy,
+    category_columns,
     finite_predictions,
     held_out_data,
     like,
@@ -71,7 +72,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         bandwidth: float | Literal["auto"] = "auto",
         ridge: float | Literal["auto"] = "auto",
-        scale: bool | Literal["auto"] = "auto",
+        scale: bool | Literal["rank", "auto"] = "auto",
+        categorical_features: Sequence[Any] | Literal["auto"] | None = "auto",
+        metric: Literal[False, "auto"] = "auto",
         n_pca_components: int | Literal["auto"] | None = None,
         subsample_size: int | Literal["auto"] = "auto",
         preconditioner_rank: int | Literal["auto"] = "auto",
@@ -96,6 +99,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.bandwidth = bandwidth
         self.ridge = ridge
         self.scale = scale
+        self.categorical_features = categorical_features
+        self.metric = metric
         self.n_pca_components = n_pca_components
         self.subsample_size = subsample_size
         self.preconditioner_rank = preconditioner_rank
@@ -122,8 +127,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         """How these targets become columns, and the targets as they are used from here on."""
         raise NotImplementedError
 
-    def _commit_targets(self, targets: Targets, y_val: Array | None, decision: Array | None) -> None:
-        """Set the attributes that depend on targets, given decisions on the held-out part, if any."""
+    def _commit_targets(self, targets: Targets, unseen: Unseen | None) -> None:
+        """Set the attributes that depend on targets, given decisions on rows not trained on, if any."""
         self._targets = targets
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, resume: Any) -> Self:
@@ -167,11 +172,13 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if self.warm_start and hasattr(self, "dual_coef_"):
             old = self._weights_to_start_from(X, targets.encode(y))
             # Weights belong to the kernel they were trained with, and to the features it saw.
+            inputs = self.machine_.inputs
             setting = replace(
                 settings.setting,
                 kernel=self.kernel_,
                 ridge=self.ridge_,
-                scale=self.machine_.inputs.scale is not None,
+                scale=False,
+                inputs=None if inputs.scale is None else inputs,
             )
             settings = replace(settings, setting=setting)
         origin = self._origin(X, y, targets, weight, X_val, y_val, old)
@@ -181,7 +188,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             y_val = y[held_out]
 
         def commit(model: Self, fitted: Fitted) -> Self:
-            model._commit(fitted, data, targets, y_val)
+            model._commit(fitted, data, targets, y, y_val)
             return model
 
         with threads(self.n_jobs):
@@ -198,7 +205,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             )
         commit(self, fitted)
 
-    def _commit(self, fitted: Fitted, data: Data, targets: Targets, y_val: Array | None) -> None:
+    def _commit(
+        self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
+    ) -> None:
         """Set the fitted attributes."""
         problem, outcome = fitted.problem, fitted.outcome
         self.machine_ = fitted.machine
@@ -215,9 +224,22 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.ridge_ = problem.ridge
         self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
         self._set_dual_coef(data.rows, len(data.X))
-        f = outcome.validation_predictions
-        decision = None if f is None else to_numpy(problem.machine.units.decode(f))
-        self._commit_targets(targets, y_val, decision)
+        importances = problem.machine.inputs.importances
+        if importances is not None:
+            self.feature_importances_ = to_numpy(importances)
+        elif hasattr(self, "feature_importances_"):
+            del self.feature_importances_
+        f, left_out = outcome.validation_predictions, problem.left_out
+        unseen = None
+        if f is not None and y_val is not None:
+            unseen = Unseen(y_val, to_numpy(problem.machine.units.decode(f)))
+        elif left_out is not None:
+            unseen = Unseen(y[left_out.rows], left_out.decisions, left_out.weights)
+        self.left_out_score_ = None
+        if left_out is not None:
+            parts = (y[left_out.rows], left_out.decisions, left_out.weights)
+            self.left_out_score_ = targets.score(*parts)
+        self._commit_targets(targets, unseen)
 
     def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
         alpha = to_numpy(self.machine_.alpha)
@@ -233,6 +255,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 bandwidth=_number(self.bandwidth) if named else None,
                 ridge=_number(self.ridge),
                 scale=self.scale,
+                categorical_features=category_columns(self),
+                metric=self.metric == "auto",
                 n_pca_components=self.n_pca_components,
             ),
             requests=Requests(
@@ -263,13 +287,26 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if saved is not None:
             rows, held_out = saved.rows, saved.held_out
         else:
-            hold_out = X_val is None and holds_out(self.early_stopping, len(rows))
+            chosen = self.ridge == "auto"
+            hold_out = X_val is None and holds_out(self.early_stopping, len(rows), chosen)
             fraction, seed = self.validation_fraction, self.random_state
             rows, held_out = arrange(rows, y, targets, fraction, hold_out, seed)
         if len(held_out):
             X_val, y_val = take(X, held_out), y[held_out]
         Y_val = None if y_val is None else targets.encode(y_val)
-        return Data(X, targets.encode(y), rows, X_val, Y_val, weight, targets.classify), held_out
+        return (
+            Data(
+                X,
+                targets.encode(y),
+                rows,
+                X_val,
+                Y_val,
+                weight,
+                targets.strata(y),
+                targets.classify,
+            ),
+            held_out,
+        )
 
     def _origin(
         self,
@@ -307,7 +344,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         X, y, targets = model._validate(X, y)
         data, _ = model._arranged(X, y, targets, None, None, None)
         with threads(self.n_jobs):
-            return prepare(data, self._settings(resource)).plan
+            return prepare(data, model._settings(resource)).plan
 
     def _validate(self, X: Any, y: Any) -> tuple[Matrix, Array, Targets]:
         X, y = training_data(self, X, y, y_numeric=self._y_numeric)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from mercer.data.rows import Array
 from mercer.estimators.base import KernelEstimator
-from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets
+from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets, Unseen
 from mercer.estimators.validation import like
 from mercer.kernels import KernelLike
 from mercer.training.events.callbacks import Callback
@@ -22,24 +22,38 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     """Kernel classifier trained by EigenPro 2.0, with batch size and step adapted to the device.
 
     Classes are encoded as columns of targets and fitted by least squares.  Training moves towards the
-    kernel interpolant and stops early on a held-out part.
+    kernel interpolant, or with a ridge to the solution of its equations, and may stop early on a
+    held-out part.
 
     Parameters
     ----------
     kernel : str, Kernel or callable, default="auto"
-        "auto" chooses between the Laplacian and the Gaussian by leave-one-out error on a subsample.
-        Otherwise a name ("gaussian" or "rbf", "laplacian", "cauchy", "matern32", "matern52",
-        "exponential_power", "neural_tangent"), a kernel with its own parameters such as
-        ``mercer.Gaussian(5.0)``, or a function of two tensors, (m, d) and (t, d) to (m, t).
+        "auto" chooses between the Laplacian, the Gaussian and the L1 Laplacian by leave-one-out error on
+        a subsample.  Otherwise a name ("gaussian" or "rbf", "laplacian", "l1_laplacian", "cauchy",
+        "matern32", "matern52", "exponential_power", "neural_tangent"), a kernel with its own parameters
+        such as ``mercer.Gaussian(5.0)``, or a function of two tensors, (m, d) and (t, d) to (m, t).
     bandwidth : float or "auto", default="auto"
         Length scale of a named kernel, in the units of the data.  "auto" takes the value with the lowest
         leave-one-out error.
     ridge : float or "auto", default="auto"
         r in (K + r I) alpha = y, the noise level of a target.  0 interpolates, as in the paper.  "auto"
         takes the value with the lowest leave-one-out error.
-    scale : bool or "auto", default="auto"
-        Whether to standardise the features.  "auto" standardises if their scales differ and that lowers
-        the leave-one-out error, but not 8-bit data, and not if `bandwidth` is given.
+    scale : bool, "rank" or "auto", default="auto"
+        How to scale the features.  True standardises them, "rank" maps the ranks of their values to a
+        normal distribution, False leaves them as they are.  "auto" takes what has the lowest
+        leave-one-out error; it leaves 8-bit data as it is, and all data if `bandwidth` is given or the
+        kernel is not a name.  Ranks are tried for at most 256 features.
+    categorical_features : list of int, str or bool, "auto" or None, default="auto"
+        Features that are categories: the numbers of their columns, their names, or True and False for
+        all columns.  A category with at most 1,000 values is one-hot encoded, with one weight in the
+        metric; a value that was not in the training data is as far from all others as they are from one
+        another.  "auto" tries whole numbers with at most 64 different values as categories.  None takes
+        all features as numbers.
+    metric : False or "auto", default="auto"
+        Whether to learn how much each feature counts, by gradient descent on the leave-one-out error.
+        "auto" takes a metric that is clearly better than none on points that it was not learned on.
+        None is learned on fewer than 200 points, for 8-bit data, with `scale=False`, if `bandwidth` or
+        `n_pca_components` is given, or if the kernel is not a name.
     n_pca_components : int, "auto" or None, default=None
         Number of principal components to project the features on.  "auto" keeps all that have variance;
         None does not project.
@@ -61,7 +75,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         Training loss at which training stops, relative to the loss of predicting the mean.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out part of the data and stop when its loss no longer improves.  "auto" does so
-        for 500 rows or more.
+        for 20,000 rows or more, and if `ridge` is given for 500 or more: a ridge chosen by leave-one-out
+        error says how closely to fit.
     validation_fraction : float, default=0.1
         Share of the rows to hold out, at most 3,000 rows.
     n_iter_no_change : int, default=3
@@ -112,10 +127,17 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         Values that were given or chosen.
     selection_ : Selection or None
         Settings that were tried, with their leave-one-out errors.
+    left_out_score_ : float or None
+        Accuracy, or R² of a regressor, of the leave-one-out predictions with the chosen setting on the
+        rows of the search, at most 2,000.  None if nothing was searched.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Shares of the features in the learned metric, which sum to 1.  There is no such attribute if no
+        metric was better than none.
     eigenvalues_ : ndarray
         Leading eigenvalues of the kernel operator K / n, as estimated.
     logit_scale_ : float
-        Factor between decisions and logits in `predict_proba`.
+        Factor between decisions and logits in `predict_proba`, fitted on held-out rows or else on the
+        leave-one-out predictions.
 
     Examples
     --------
@@ -136,7 +158,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         *,
         bandwidth: float | Literal["auto"] = "auto",
         ridge: float | Literal["auto"] = "auto",
-        scale: bool | Literal["auto"] = "auto",
+        scale: bool | Literal["rank", "auto"] = "auto",
+        categorical_features: Sequence[Any] | Literal["auto"] | None = "auto",
+        metric: Literal[False, "auto"] = "auto",
         n_pca_components: int | Literal["auto"] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         subsample_size: int | Literal["auto"] = "auto",
@@ -163,6 +187,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             bandwidth=bandwidth,
             ridge=ridge,
             scale=scale,
+            categorical_features=categorical_features,
+            metric=metric,
             n_pca_components=n_pca_components,
             subsample_size=subsample_size,
             preconditioner_rank=preconditioner_rank,
@@ -205,13 +231,13 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     def _read_targets(self, y: Array) -> tuple[Targets, Array]:
         return Labels.of(y)
 
-    def _commit_targets(self, targets: Targets, y_val: Array | None, decision: Array | None) -> None:
+    def _commit_targets(self, targets: Targets, unseen: Unseen | None) -> None:
         assert isinstance(targets, Labels)
         self._targets = targets
         self.classes_ = targets.classes
         self.logit_scale_ = DEFAULT_LOGIT_SCALE
-        if decision is not None and y_val is not None:
-            self.logit_scale_ = targets.fit_logit_scale(y_val, decision)
+        if unseen is not None:
+            self.logit_scale_ = targets.fit_logit_scale(unseen)
 
     def _row_weights(self, sample_weight: Any, y: Array) -> Array | None:
         weight = super()._row_weights(sample_weight, y)

@@ -14,14 +14,17 @@ from mercer.estimators.targets import Targets
 
 # Below this many rows, all are needed for training.
 FEWEST_FOR_HOLDOUT = 500
+# Below this many, training to the end costs little, and a ridge chosen by leave-one-out error says how
+# closely to fit.
+FEWEST_WITH_RIDGE = 20_000
 # More held-out rows than this do not make early stopping any better.
 MOST_HELD_OUT = 3_000
 
 
-def holds_out(early_stopping: bool | Literal["auto"], n: int) -> bool:
+def holds_out(early_stopping: bool | Literal["auto"], n: int, ridge_is_chosen: bool) -> bool:
     """Whether a part of n rows is held out."""
     if early_stopping == "auto":
-        return n >= FEWEST_FOR_HOLDOUT
+        return n >= (FEWEST_WITH_RIDGE if ridge_is_chosen else FEWEST_FOR_HOLDOUT)
     return bool(early_stopping) and n > 1
 
 

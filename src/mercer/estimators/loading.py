@@ -65,7 +65,7 @@ def _with_parameters(saved: SavedModel) -> Estimator:
     kind = KINDS[saved.estimator]
     known = set(STORED) & set(inspect.signature(kind).parameters)
     given = {name: value for name, value in saved.parameters.items() if name in known}
-    expect(all(is_plain(value) for value in given.values()), "parameters must be numbers or texts")
+    expect(all(is_plain(*item) for item in given.items()), "parameters must be numbers or texts")
     model = kind(**given)
     if "kernel" not in given:  # it was a kernel object
         model.kernel = kernel_from_dict(saved.kernel)
@@ -103,6 +103,9 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     model.converged_, model.stop_reason_ = saved.converged, saved.stop_reason
     model.n_iter_ = len(saved.history)
     model.best_epoch_, model.best_loss_ = saved.best_epoch, saved.best_loss
+    model.left_out_score_ = saved.left_out_score
+    if machine.inputs.importances is not None:
+        model.feature_importances_ = machine.inputs.importances.numpy()
     model.n_features_in_ = d
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)

@@ -52,6 +52,8 @@ DECISIVE = (
     "bandwidth",
     "ridge",
     "scale",
+    "categorical_features",
+    "metric",
     "n_pca_components",
     "subsample_size",
     "preconditioner_rank",
@@ -74,11 +76,24 @@ STORED = (
     "random_state",
 )
 
+
+def columns(value: Any) -> bool:
+    """A list of column numbers, of their names, or of True and False."""
+    if isinstance(value, str) or np.ndim(value) != 1:
+        return False
+    return all(isinstance(item, (str, Integral, np.bool_)) for item in value)
+
+
 AUTO = one_of("auto")
 RULES: dict[str, tuple[Rule, str]] = {
     "bandwidth": (either(AUTO, number(above=True)), 'a positive, finite number, or "auto"'),
     "ridge": (either(AUTO, number()), 'a finite number, at least 0, or "auto"'),
-    "scale": (one_of(True, False, "auto"), 'True, False or "auto"'),
+    "scale": (one_of(True, False, "rank", "auto"), 'True, False, "rank" or "auto"'),
+    "categorical_features": (
+        either(one_of(None, "auto"), columns),
+        'a list of column numbers or names, a list of True and False for all columns, "auto" or None',
+    ),
+    "metric": (one_of(False, "auto"), 'False or "auto"'),
     "n_pca_components": (
         either(one_of(None, "auto"), whole(1)),
         'a whole number, at least 1, "auto" or None',

@@ -22,7 +22,7 @@ from mercer.files.container import write_file
 from mercer.files.model_file import kernel_data, machine_parts
 from mercer.files.records import to_data
 from mercer.planning.plan import Plan
-from mercer.selection.search import Selection
+from mercer.selection.candidates import Selection
 from mercer.training.history import Epoch
 
 # Types of labels by the letters of their dtype.
@@ -88,6 +88,7 @@ class SavedModel:
     stop_reason: str = ""
     best_epoch: float = 0.0
     best_loss: float | None = None
+    left_out_score: float | None = None
     classes: Values | None = None
     multilabel: bool = False
     logit_scale: float = DEFAULT_LOGIT_SCALE
@@ -114,12 +115,13 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         n_rows=len(model.dual_coef_),
         n_features_in=model.n_features_in_,
         ridge=model.ridge_,
-        parameters={name: value for name, value in parameters.items() if is_plain(value)},
+        parameters={name: value for name, value in parameters.items() if is_plain(name, value)},
         selection=model.selection_,
         converged=model.converged_,
         stop_reason=model.stop_reason_,
         best_epoch=model.best_epoch_,
         best_loss=model.best_loss_,
+        left_out_score=model.left_out_score_,
         classes=None if labels is None else Values.of(labels.classes),
         multilabel=labels is not None and labels.multilabel,
         logit_scale=getattr(model, "logit_scale_", DEFAULT_LOGIT_SCALE),
@@ -131,6 +133,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
     write_file(path, "model", tensors, {**to_data(saved), "metadata": saved.metadata})
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(name: str, value: Any) -> bool:
     """Parameters that a file can hold; others belong to the fit and are not needed any more."""
+    if name == "categorical_features" and isinstance(value, (list, tuple)):
+        return all(isinstance(item, (bool, int, str)) for item in value)
     return value is None or isinstance(value, (bool, int, float, str))

@@ -43,6 +43,15 @@ class Targets(Protocol):
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """Decisions for rows that the model, or one made like it, was not trained on."""
+
+    y: Array  # (m,) or (m, l)
+    decisions: Array  # (m, l)
+    weights: Array | None = None  # (m,)
+
+
+@dataclass(frozen=True)
 class Labels:
     """One column for two classes, -1 and 1; else one for each class or label."""
 
@@ -115,25 +124,28 @@ class Labels:
         shifted = np.exp(logits - logits.max(1, keepdims=True))
         return np.asarray(shifted / shifted.sum(1, keepdims=True))
 
-    def fit_logit_scale(self, y: Array, decision: Array) -> float:
-        """The factor that makes held-out decisions the best logits, by maximum likelihood.
+    def fit_logit_scale(self, unseen: Unseen) -> float:
+        """The factor that makes these decisions the best logits, by maximum likelihood.
 
         As if one more row had been predicted at random: where all rows are predicted right,
         or are of one class, the likelihood alone would make every probability 0 or 1.
         """
-        decision, targets = decision.astype(np.float64), self.encode(y)
+        decision, targets = unseen.decisions.astype(np.float64), self.encode(unseen.y)
         # A row of unknown class is a share of one of each class.
-        unknown = 1 / (1 + len(y))
+        unknown = 1 / (1 + len(decision))
+        weights = np.ones(len(decision)) if unseen.weights is None else unseen.weights  # (m,)
 
         def negative_log_likelihood(log_scale: float) -> float:
             logits = math.exp(log_scale) * decision
             if self.multilabel or decision.shape[1] == 1:
                 known = np.logaddexp(0, -logits * targets)
                 wrong = np.logaddexp(0, logits * targets)
-                return float(((1 - unknown / 2) * known + unknown / 2 * wrong).mean())
+                losses = ((1 - unknown / 2) * known + unknown / 2 * wrong).mean(1)
+                return float(np.average(losses, weights=weights))
             normaliser = np.logaddexp.reduce(logits, axis=1)
             known = (logits * targets).sum(1)
-            return float((normaliser - (1 - unknown) * known - unknown * logits.mean(1)).mean())
+            losses = normaliser - (1 - unknown) * known - unknown * logits.mean(1)
+            return float(np.average(losses, weights=weights))
 
         fitted = minimize_scalar(negative_log_likelihood, bounds=(-3, 5), method="bounded")
         return math.exp(float(fitted.x))

@@ -51,6 +51,27 @@ def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None
     return more_rows(estimator, X_val), np.asarray(as_numpy(y_val))
 
 
+def category_columns(estimator: Any) -> list[int] | Any:
+    """Numbers of the columns declared as categories, or "auto" or None as they are."""
+    given = estimator.categorical_features
+    if given is None or isinstance(given, str):
+        return given
+    d, names = estimator.n_features_in_, list(getattr(estimator, "feature_names_in_", []))
+    given = list(given)
+    if len(given) == d and all(isinstance(item, (bool, np.bool_)) for item in given):
+        return [i for i, item in enumerate(given) if item]
+    found = []
+    for item in given:
+        known = item in names if isinstance(item, str) else not isinstance(item, bool) and -d <= item < d
+        if not known:
+            raise ValueError(
+                "`categorical_features` must name columns of X by number or by name, or be a list of "
+                f"True and False for each of its {d} columns. Got {item!r}, which is none of them."
+            )
+        found.append(names.index(item) if isinstance(item, str) else int(item) % d)
+    return found
+
+
 def row_weights(sample_weight: Any, y: Array) -> Array | None:
     """Weights that are numbers of at least 0; zero leaves a row out."""
     if sample_weight is None:

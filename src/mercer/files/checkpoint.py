@@ -22,7 +22,8 @@ from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
-from mercer.selection.search import Selection
+from mercer.selection.candidates import Selection
+from mercer.selection.setting import LeftOut
 from mercer.training.problem import Data, Problem
 from mercer.training.state import Progress, State
 
@@ -58,6 +59,9 @@ def write_checkpoint(
     running, progress = state.parts()
     tensors |= {f"training.{name}": tensor for name, tensor in running.items()}
     tensors |= {"levelled.V": problem.preconditioner.V, "levelled.D": problem.preconditioner.D}
+    if problem.left_out is not None:
+        parts = vars(problem.left_out).items()
+        tensors |= {f"left_out.{name}": torch.from_numpy(array) for name, array in parts}
     tensors |= {"rows": torch.from_numpy(data.rows), "held_out": torch.from_numpy(held_out)}
     contents = {
         "machine": machine,
@@ -134,7 +138,21 @@ class Saved:
             plan,
             y,
             contents.selection,
+            self._left_out(len(data.Y), n_outputs),
         )
+
+    def _left_out(self, n_rows: int, n_outputs: int) -> LeftOut | None:
+        if "left_out.rows" not in self.tensors:
+            return None
+        rows = stored_tensor(self.tensors, "left_out.rows", (None,), torch.int64)
+        inside = not len(rows) or bool((rows.min() >= 0) & (rows.max() < n_rows))
+        expect(inside, "rows left out must be rows of the data")
+        shapes = {"decisions": (len(rows), n_outputs), "weights": (len(rows),)}
+        parts = {
+            name: stored_tensor(self.tensors, f"left_out.{name}", shape, torch.float64).numpy()
+            for name, shape in shapes.items()
+        }
+        return LeftOut(rows.numpy(), parts["decisions"], parts["weights"])
 
     def state(self, begun: State, n_panels: int) -> State:
         """The state of the run, for one that has begun anew on the same problem."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from mercer.data.bytes import Grid
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points, byte_points
+from mercer.data.table_map import TableMap
 from mercer.data.targets import TargetUnits
 from mercer.files.checks import (
     FLOATS,
@@ -43,6 +44,8 @@ class MachineData:
     n_features: int
     lossless: bool = False
     grid: Grid | None = None
+    absolute: bool = False
+    standardised: bool = False
     target_scale: float | tuple[float, ...] = 1.0  # one for all outputs, or one for each
     in_double: bool = False
 
@@ -50,11 +53,7 @@ class MachineData:
 def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A machine as tensors and plain data; `machine_from` is the inverse."""
     inputs = machine.inputs
-    tensors = {
-        PREFIX + field.name: getattr(inputs, field.name)
-        for field in fields(inputs)
-        if isinstance(getattr(inputs, field.name), Tensor)
-    }
+    tensors = {PREFIX + name: tensor for name, tensor in inputs.tensors().items()}
     centres = machine.centres
     tensors[BYTE_CENTRES if centres.extended is None else FLOAT_CENTRES] = centres.rows
     tensors |= {"alpha": machine.alpha, "offset": machine.units.offset}
@@ -64,6 +63,8 @@ def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, 
         inputs.n_features,
         inputs.lossless,
         inputs.grid,
+        inputs.absolute,
+        inputs.standardised,
         scales[0] if len(set(scales)) == 1 else scales,
         machine.in_double,
     )
@@ -124,17 +125,23 @@ def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, In
     columns = stored_tensor_if_any(tensors, f"{PREFIX}columns", (None,), torch.int64)
     if columns is not None:
         check_indices("columns", columns, d)
-    width = d if columns is None else len(columns)
-    expect(width >= 1, "the machine must have at least one feature")
+    varying = d if columns is None else len(columns)
+    expect(varying >= 1, "the machine must have at least one feature")
+    table = _table(tensors, varying)
+    width = varying if table is None else table.width
     inputs = Inputs(
         n_features=d,
         columns=columns,
-        constants=stored_tensor(tensors, f"{PREFIX}constants", (d - width,), float64),
+        constants=stored_tensor(tensors, f"{PREFIX}constants", (d - varying,), float64),
         shift=stored_tensor(tensors, f"{PREFIX}shift", (width,), float64),
         scale=stored_tensor_if_any(tensors, f"{PREFIX}scale", (width,), float64),
         projection=stored_tensor_if_any(tensors, f"{PREFIX}projection", (width, None), float64),
         lossless=found.lossless,
         grid=found.grid,
+        table=table,
+        absolute=found.absolute,
+        standardised=found.standardised,
+        importances=stored_tensor_if_any(tensors, f"{PREFIX}importances", (d,), float64),
     )
     expect(
         inputs.scale is None or bool((inputs.scale > 0).all()),
@@ -144,9 +151,39 @@ def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, In
     grid = inputs.grid
     if grid is not None:
         sensible = math.isfinite(grid.offset) and 0 < grid.scale < math.inf
-        plain = inputs.scale is None and inputs.projection is None
-        expect(sensible and plain, "data stored as bytes must have a finite grid, and no other scale")
-    return kernel_from_dict(found.kernel), inputs
+        plain = inputs.scale is None and inputs.projection is None and table is None
+        expect(
+            sensible and plain and not inputs.absolute,
+            "data stored as bytes must have a finite grid, and no other scale",
+        )
+    kernel = kernel_from_dict(found.kernel)
+    agree = kernel.absolute == inputs.absolute and not (
+        inputs.absolute and inputs.projection is not None
+    )
+    expect(agree, "its features must be prepared for its kernel")
+    return kernel, inputs
+
+
+def _table(tensors: dict[str, Tensor], n_features: int) -> TableMap | None:
+    """The map of the columns of a table, if there is one."""
+    prefix, float64 = f"{PREFIX}table_", torch.float64
+    numbers = stored_tensor_if_any(tensors, f"{prefix}numbers", (None,), torch.int64)
+    if numbers is None:
+        return None
+    check_indices("numbers", numbers, n_features)
+    owners = stored_tensor(tensors, f"{prefix}owners", (None,), torch.int64)
+    inside = not len(owners) or bool((owners.min() >= 0) & (owners.max() < n_features))
+    expect(inside, "the owners of indicators must be features")
+    knots = stored_tensor_if_any(tensors, f"{prefix}knots", (len(numbers), None), float64)
+    scores = None
+    if knots is not None:
+        scores = stored_tensor(tensors, f"{prefix}scores", tuple(knots.shape), float64)
+        ascending = knots.shape[1] >= 1 and bool((knots.diff(dim=1) >= 0).all())
+        expect(ascending, "the quantiles of each number must ascend")
+    levels = stored_tensor(tensors, f"{prefix}levels", (len(owners),), float64)
+    table = TableMap(numbers, owners, levels, knots, scores)
+    expect(table.width >= 1, "a table must have at least one column")
+    return table
 
 
 def _centres(tensors: dict[str, Tensor], inputs: Inputs, alpha: Tensor) -> Points:
@@ -154,6 +191,7 @@ def _centres(tensors: dict[str, Tensor], inputs: Inputs, alpha: Tensor) -> Point
     if inputs.grid is not None:
         return byte_points(stored_tensor(tensors, BYTE_CENTRES, (n, width), torch.int8), alpha.dtype)
     extended = stored_tensor(tensors, FLOAT_CENTRES, (n, width + 2), alpha.dtype)
-    centres = Points.of_extended(extended)  # their norms are computed again
-    expect(math.isfinite(centres.bound), "the squared lengths of centres must be finite")
+    centres = Points.of_extended(extended, None, inputs.n_absolute)  # their norms are computed again
+    largest = centres.bound + 4 * centres.absolute_bound
+    expect(math.isfinite(largest), "the squared lengths of centres must be finite")
     return centres

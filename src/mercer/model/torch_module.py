@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -28,24 +25,23 @@ class MachineModule(torch.nn.Module):
         super().__init__()
         # Bytes as floats: a module is fed floats, and moves between devices that may not multiply bytes.
         centres = machine.centres.as_floats()
-        self.bound = centres.bound
+        self.bound, self.absolute_bound = centres.bound, centres.absolute_bound
         self.register_buffer("rows", centres.rows)
         self.register_buffer("alpha", machine.alpha)
         self.register_buffer("offset", machine.units.offset.to(machine.alpha))
         self._scale, self._in_double = machine.units.scale, machine.in_double
         self._kernel = machine.kernel
         self._inputs = machine.inputs
-        for field in fields(machine.inputs):
-            value = getattr(machine.inputs, field.name)
-            if isinstance(value, Tensor):
-                floats = value.is_floating_point()
-                self.register_buffer(field.name, value.to(machine.alpha) if floats else value)
+        for name, value in machine.inputs.tensors().items():
+            floats = value.is_floating_point()
+            self.register_buffer(name, value.to(machine.alpha) if floats else value)
 
     def machine(self) -> KernelMachine:
         """The machine, with its tensors where the module has them."""
-        buffers: dict[str, Any] = dict(self._input_buffers())
-        inputs = replace(self._inputs, **buffers)
-        points = Points(self.rows[:, :-2], self.rows[:, -1], self.bound, self.rows)
+        names = self._inputs.tensors()
+        inputs = self._inputs.with_tensors({k: v for k, v in self.named_buffers() if k in names})
+        absolute = (inputs.n_absolute, self.absolute_bound)
+        points = Points(self.rows[:, :-2], self.rows[:, -1], self.bound, self.rows, None, *absolute)
         units = TargetUnits(self.offset, self._scale)
         return KernelMachine(self._kernel, inputs, points, self.alpha, units, self._in_double)
 
@@ -55,7 +51,3 @@ class MachineModule(torch.nn.Module):
         machine = self.machine()
         points = machine.inputs.points(x.to(self.alpha), None, self.alpha, as_floats=True)
         return machine.at(points).to(self.alpha.dtype)
-
-    def _input_buffers(self) -> list[tuple[str, Tensor]]:
-        names = {field.name for field in fields(self._inputs)}
-        return [(name, buffer) for name, buffer in self.named_buffers() if name in names]

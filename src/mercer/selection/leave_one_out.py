@@ -22,14 +22,24 @@ JITTER = 1e-8
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """The squared leave-one-out error of each point, and the root mean square of the weights."""
+    """The leave-one-out error of each point, and the weights of the solution."""
 
-    squares: Tensor  # (s,)  mean over outputs
-    weights: float
+    errors: Tensor  # (s, l)
+    alpha: Tensor  # (s, l)
+
+    @property
+    def squares(self) -> Tensor:
+        """Squared errors, the mean over outputs, (s,)."""
+        return self.errors.square().mean(1)
 
     @property
     def loss(self) -> float:
         return float(self.squares.mean())
+
+    @property
+    def size(self) -> float:
+        """The root mean square of the weights."""
+        return float(self.alpha.square().mean().sqrt())
 
 
 def leave_one_out(K: Tensor, y: Tensor, ridges: tuple[float, ...]) -> list[LeaveOneOut]:
@@ -51,11 +61,11 @@ def leave_one_out_once(K: Tensor, y: Tensor, ridge: float) -> LeaveOneOut:
     A.diagonal().add_(max(ridge, JITTER))
     factor, failed = torch.linalg.cholesky_ex(A)
     if bool(failed):  # not positive definite but for rounding, or not at all
-        return LeaveOneOut(torch.full_like(y[:, 0], math.inf), math.inf)
+        unknown = torch.full_like(y, math.inf)
+        return LeaveOneOut(unknown, unknown)
     inverse = torch.cholesky_inverse(factor)  # (s, s)
     return _errors(inverse @ y, inverse.diagonal())
 
 
 def _errors(alpha: Tensor, inverse_diagonal: Tensor) -> LeaveOneOut:
-    errors = alpha / inverse_diagonal[:, None]  # (s, l)
-    return LeaveOneOut(errors.square().mean(1), float(alpha.square().mean().sqrt()))
+    return LeaveOneOut(alpha / inverse_diagonal[:, None], alpha)

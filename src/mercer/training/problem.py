@@ -13,7 +13,8 @@ from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
 from mercer.planning.plan import Plan
-from mercer.selection.search import Selection
+from mercer.selection.candidates import Selection
+from mercer.selection.setting import LeftOut
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Data:
     X_val: Matrix | None = None
     Y_val: Array | None = None
     sample_weight: Array | None = None  # (N,)
+    strata: Array | None = None  # (N,)  classes, whose shares a sample should keep
     classes: bool = False  # the columns of Y stand for classes, and not each for a number of its own
 
     @property
@@ -65,3 +67,4 @@ class Problem:
     plan: Plan
     y: Tensor  # (n, l)  centred
     selection: Selection | None
+    left_out: LeftOut | None = None

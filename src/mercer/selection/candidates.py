@@ -1,0 +1,72 @@
+"""What the search tried, and what it chose."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting and its leave-one-out error."""
+
+    kernel: str
+    bandwidth: float
+    ridge: float
+    loss: float  # mean squared leave-one-out error, as a share of the variance of the targets
+    reachable: bool  # the precision of training can carry weights of this size
+    n_points: int
+    features: str = "as given"  # how they were prepared
+    metric_steps: int = 0  # of learning a metric
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The lowest is the best."""
+        return not self.reachable, self.loss if math.isfinite(self.loss) else math.inf
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """Candidates that differ in numbers only."""
+        return self.kernel, self.features
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The settings that were tried, and the best of them."""
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+
+    def to_dicts(self) -> list[dict[str, float | str | bool]]:
+        """A list of plain dictionaries, which `pandas.DataFrame` accepts."""
+        return [asdict(candidate) for candidate in self.candidates]
+
+    def __repr__(self) -> str:
+        return f"Selection(best={self.best}, {len(self.candidates)} tried)"
+
+    def __str__(self) -> str:
+        """A table of the best setting of each kernel and preparation, on the most points."""
+        shown: dict[tuple[str, str, int], Candidate] = {}
+        for c in sorted(self.candidates, key=lambda c: (-c.n_points, c.rank)):
+            shown.setdefault((*c.family, c.metric_steps), c)
+        width = max(13, *(len(c.features) + 1 for c in shown.values()))
+        lines = [
+            f"{len(self.candidates):,} settings tried; the best of each kernel on the most points:",
+            f"{'kernel':<13} {'features':<{width}} {'metric':<9} {'bandwidth':>10} {'ridge':>8} "
+            f"{'loss':>8} {'points':>7}",
+        ]
+        for c in shown.values():
+            metric = f"{c.metric_steps} steps" if c.metric_steps else "none"
+            lines.append(
+                f"{c.kernel:<13} {c.features:<{width}} {metric:<9} {c.bandwidth:>10.4g} {c.ridge:>8.2g} "
+                f"{c.loss:>8.4f} {c.n_points:>7,}" + "  chosen" * (c == self.best)
+            )
+        return "\n".join(lines)
+
+
+def leaders(candidates: list[Candidate]) -> list[Candidate]:
+    """The best of each family, the best of all first."""
+    best: dict[tuple[str, str], Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: c.rank):
+        best.setdefault(candidate.family, candidate)
+    return list(best.values())
