@@ -180,6 +180,90 @@ def test_with_a_test_file_all_other_rows_are_trained_on(run, tmp_path):
     assert "NaN" not in out
 
 
+def test_without_held_out_rows_the_score_is_leave_one_out(iris, run, tmp_path):
+    data, _ = iris
+    path = tmp_path / "m.mercer"
+    code, out, err = run("fit", data, "-t", "species", "-o", path, "--holdout", 0)
+    assert code == 0, err
+    score = mercer.load(path).left_out_score_
+    figure = f"{100 * (1 - score):.0f}\u00a0%"
+    assert f"Error {figure} by leave-one-out on the" in out
+    assert "rows of the search" in out
+    assert "has not been measured on new rows" in out
+    code, out, _ = run("info", path)
+    assert re.search(rf"left out +error {figure} by leave-one-out on the", out)
+    code, out, _ = run("info", path, "--json")
+    assert json.loads(out)["left_out"]["score"] == score
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory):
+    """A table with text, codes, missing values, a heavy tail and columns of no use."""
+    rng = np.random.default_rng(0)
+    n = 400
+    city = rng.choice(["Brno", "Lviv", "Reims"], n)
+    income = np.exp(1.5 * rng.normal(size=n))
+    code = rng.integers(1, 5, n)
+    price = np.log(income) + 2.0 * (city == "Lviv") + (code == 3) + 0.1 * rng.normal(size=n)
+    noise = {f"noise {i}": rng.normal(size=n) for i in range(4)}
+    frame = pl.DataFrame({"city": city, "income": income, "code": code, **noise, "price": price})
+    frame = frame.with_columns(code=pl.when(pl.int_range(n) % 9 > 0).then("code"))
+    path = tmp_path_factory.mktemp("houses") / "houses.csv"
+    frame.write_csv(path)
+    return path, frame
+
+
+def test_text_and_declared_columns_have_one_importance_each(houses, run, tmp_path):
+    data, frame = houses
+    path = tmp_path / "m.mercer"
+    options = ("-t", "price", "-o", path, "--categorical", "code", "--holdout", 0)
+    code, out, err = run("fit", data, *options)
+    assert code == 0, err
+    assert "Most important: " in out
+    model = mercer.load(path)
+    assert model.categorical_features == [1, 6]
+    shares = json.loads(run("info", path, "--json")[1])["feature_importances"]
+    names = [one["name"] for one in shares]
+    assert names == ["income", "code", *(f"noise {i}" for i in range(4)), "city"]
+    assert [names[i] for i, one in enumerate(shares) if one["treatment"] == "category"] == [
+        "code",
+        "city",
+    ]
+    assert sum(one["importance"] for one in shares) == pytest.approx(1)
+    assert re.search(r"importances +\w+ \d+ %, ", run("info", path)[1])
+    new = frame.with_columns(city=pl.lit("Cluj"))
+    new.write_csv(tmp_path / "new.csv")
+    code, out, err = run("predict", path, tmp_path / "new.csv")
+    assert code == 0, err
+    assert "'city' has categories that were not in the training data" in err
+    assert len(out.splitlines()) == len(frame) + 1
+
+
+def test_scale_and_metric_reach_the_estimator(houses, run, tmp_path):
+    data, _ = houses
+    path = tmp_path / "m.mercer"
+    options = ("--scale", "rank", "--no-metric", "--kernel", "l1_laplacian", "-q")
+    code, _, err = run("fit", data, "-t", "price", "-o", path, *options)
+    assert code == 0, err
+    model = mercer.load(path)
+    assert (model.scale, model.metric) == ("rank", False)
+    assert not hasattr(model, "feature_importances_")
+    assert {one.features for one in model.selection_.candidates} == {"by rank"}
+
+
+def test_a_kernel_without_distances_gets_indicators(houses, run, tmp_path):
+    data, _ = houses
+    path = tmp_path / "m.mercer"
+    options = ("-t", "price", "-o", path, "--kernel", "neural_tangent", "-q")
+    code, _, err = run("fit", data, *options)
+    assert code == 0, err
+    model = mercer.load(path)
+    assert model.n_features_in_ == 10  # income, code, whether it is missing, noise, three cities
+    code, _, err = run("fit", data, *options, "--force", "--categorical", "code")
+    assert code == 2
+    assert "--categorical needs a kernel of distances" in err
+
+
 def test_the_training_file_is_refused_as_test_file(iris, run, tmp_path):
     data, _ = iris
     code, _, err = run("fit", data, "-t", "species", "-o", tmp_path / "m", "--test", data)

@@ -66,7 +66,7 @@ def feature(columns, X, name):
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
 def test_each_kind_of_column_becomes_the_expected_numbers(frame, name, tmp_path):
-    columns = fit_columns(written(frame, tmp_path, name), "label")
+    columns = fit_columns(written(frame, tmp_path, name), "label", one_hot=True)
     X, notes = columns.features(frame)
     assert notes == []
     assert X.dtype == np.float32
@@ -181,12 +181,57 @@ def test_a_column_without_values_counts_as_missing_whatever_its_type(frame, tmp_
     X, notes = columns.features(emptied)
     assert np.isfinite(X).all()
     np.testing.assert_allclose(feature(columns, X, "size"), frame["size"].mean(), rtol=1e-6)
-    assert (feature(columns, X, "holes (missing)") == 1).all()
+    missing = columns.categories["holes"].index("(missing)")
+    assert (feature(columns, X, "holes") == missing).all()
     assert "'size' has missing values, unlike in training; they are replaced by its mean" in notes
 
 
-def test_unseen_categories_are_all_zeros_with_one_note(frame, tmp_path):
+def test_text_becomes_the_code_of_its_category(frame, tmp_path):
     columns = fitted(frame, tmp_path)
+    X, notes = columns.features(frame)
+    assert notes == []
+    assert columns.categories == {ODD: ("two\nlines", 'x, "y"', "ünï"), "holes": ("a", "b", "(missing)")}
+    assert [columns.feature_names[i] for i in columns.category_places] == [ODD, "holes"]
+    for name, categories in columns.categories.items():
+        found = np.array(categories)[feature(columns, X, name).astype(int)]
+        assert found.tolist() == frame[name].fill_null("(missing)").to_list()
+
+
+def test_codes_and_indicators_are_of_the_same_categories(frame, tmp_path):
+    coded, one_hot = fitted(frame, tmp_path), fitted(frame, tmp_path, one_hot=True)
+    new = frame.with_columns(pl.lit("never seen").alias(ODD))
+    for part in (frame, new):
+        X, notes = coded.features(part)
+        indicators, same_notes = one_hot.features(part)
+        assert notes == same_notes
+        for name, categories in coded.categories.items():
+            first = one_hot.feature_names.index(f"{name}={categories[0]}")
+            mine = indicators[:, first : first + len(categories)]
+            codes = feature(coded, X, name).astype(int)
+            assert (mine == (codes[:, None] == np.arange(len(categories)))).all()
+
+
+def test_numbers_can_be_declared_as_categories(frame, tmp_path):
+    columns = fitted(frame, tmp_path, categorical=["gaps", ODD])
+    assert "gaps (missing)" not in columns.feature_names  # missing is a category
+    X, _ = columns.features(frame)
+    expected = frame["gaps"].fill_null(-1).to_numpy()
+    np.testing.assert_array_equal(feature(columns, X, "gaps"), expected)
+    assert "gaps" in [columns.feature_names[i] for i in columns.category_places]
+    assert Columns.from_dict(columns.to_dict()) == columns
+
+
+def test_columns_of_an_earlier_version_have_an_indicator_for_each_category(frame, tmp_path):
+    columns = fitted(frame, tmp_path, one_hot=True)
+    data = columns.to_dict()
+    assert not any("coded" in column for column in data["columns"])
+    X, _ = Columns.from_dict(data).features(frame)
+    assert X.shape == (n, len(columns.feature_names))
+    assert columns.category_places == []
+
+
+def test_unseen_categories_are_all_zeros_with_one_note(frame, tmp_path):
+    columns = fitted(frame, tmp_path, one_hot=True)
     new = frame.with_columns(pl.lit("never seen").alias(ODD))
     X, notes = columns.features(new)
     assert notes == [
@@ -203,6 +248,10 @@ def test_rare_categories_share_a_feature_and_unseen_ones_have_none(tmp_path):
     words = ["often"] * 600 + ["also"] * 395 + rare
     frame = pl.DataFrame({"word": words, "x": np.arange(1000) % 17, "y": [0, 1] * 500})
     columns = fitted(frame, tmp_path, "y")
+    assert columns.categories == {"word": ("also", "often", "(rare)")}
+    X, _ = columns.features(pl.DataFrame({"word": ["often", "rare 3", "new"], "x": [1, 2, 3]}))
+    np.testing.assert_array_equal(X[:, 1], [1, 2, -1])
+    columns = fitted(frame, tmp_path, "y", one_hot=True)
     assert columns.feature_names == ("x", "word=also", "word=often", "word (rare)")
     X, notes = columns.features(pl.DataFrame({"word": ["often", "rare 3", "new"], "x": [1, 2, 3]}))
     np.testing.assert_array_equal(X[:, 1:], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
@@ -214,7 +263,7 @@ def test_frequent_words_are_found_among_more_than_can_be_counted(tmp_path, monke
     rng = np.random.default_rng(0)
     some = np.where(rng.random(100_000) < 0.7, "common", rng.integers(0, 20_000, 100_000).astype(str))
     frame = pl.DataFrame({"word": some, "y": rng.random(100_000) < 0.5})
-    columns = fitted(frame, tmp_path, "y")
+    columns = fitted(frame, tmp_path, "y", one_hot=True)
     assert columns.columns[0].rare is None
     assert "word=common" in columns.feature_names
     X, notes = columns.features(pl.DataFrame({"word": ["common", "something else"]}))
@@ -232,13 +281,13 @@ def test_notes_list_dropped_columns_and_keep_restores_them(frame, tmp_path):
         "dropped 1 column of row numbers: 'id'",
         "dropped 1 column of text that hardly ever repeats: 'key'",
         "missing values in 1 column are replaced by the mean and marked by an indicator: 'gaps'",
-        "2 columns of categories became 6 of 0 and 1",
+        "2 columns of text hold 6 categories",
         "dates and times became",
     ):
         assert part in said
     kept = fitted(frame, tmp_path, keep=["id", "key"], drop=["size", "day"])
     assert {"id", "key"} <= set(kept.names)
-    assert "key=row 0" in kept.feature_names
+    assert "row 0" in kept.categories["key"]
     assert not {"size", "day"} & set(kept.names)
 
 
@@ -344,7 +393,7 @@ def test_digits_that_are_categories_stay_text_in_a_later_file(tmp_path):
     (tmp_path / "later.csv").write_text("code\n00501\n02139\n")
     later = next(open_table(str(tmp_path / "later.csv"), text=columns.text_names).chunks())
     X, notes = columns.features(later)
-    np.testing.assert_array_equal(X, [[1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(X, [[0], [1]])
     assert notes == []
 
 

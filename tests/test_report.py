@@ -201,7 +201,7 @@ def evaluate(model: Any, X: Any, y: Any) -> Evaluation:
 def digits() -> tuple[KernelClassifier, Evaluation]:
     """Trained on a few hundred rows, so that there are mistakes."""
     X, y = load_digits(return_X_y=True)
-    model = KernelClassifier(**SETTINGS).fit(X[:600], y[:600])
+    model = KernelClassifier(early_stopping=True, **SETTINGS).fit(X[:600], y[:600])
     return model, evaluate(model, X[600:], y[600:])
 
 
@@ -250,10 +250,23 @@ def test_without_evaluation_the_headline_is_the_held_out_result(tmp_path, digits
     assert f"Measured on 60 rows that were held out, {when}. The same rows decided when" in text
 
 
-def test_one_epoch_without_held_out_rows_is_not_measured(tmp_path):
-    X, y = load_digits(return_X_y=True)
-    model = KernelClassifier(max_iter=1, early_stopping=False, **SETTINGS).fit(X[:300], y[:300])
+def test_without_held_out_rows_the_headline_is_the_leave_one_out_score(tmp_path, diabetes):
+    model, _ = diabetes
     text = page(tmp_path / "r.html", model, None).text
+    assert f"{model.left_out_score_:.3f}R², leave-one-out" in text
+    assert "This is leave-one-out on the 300 rows of the search" in text
+    assert "The model itself" not in text  # the search saw all rows
+    more = load_copy(model, tmp_path)
+    more.plan_ = replace(model.plan_, n=5000)
+    text = page(tmp_path / "r.html", more, None).text
+    assert "The model itself was trained on 5,000 rows" in text
+
+
+def test_one_epoch_without_a_search_is_not_measured(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    given = {"kernel": "gaussian", "bandwidth": 20.0, "ridge": 0.0}
+    model = KernelClassifier(max_iter=1, early_stopping=False, **given, **SETTINGS)
+    text = page(tmp_path / "r.html", model.fit(X[:300], y[:300]), None).text
     assert "Not measured" in text
     assert "There was only one epoch" in text
     assert "more epochs may improve the model" in text
@@ -264,7 +277,6 @@ def test_training_stopped_within_the_first_epoch_has_no_curve(tmp_path, digits):
     model.history_, model.best_epoch_, model.best_loss_ = History(), 0.0, None
     text = page(tmp_path / "r.html", model, None).text
     assert "Training stopped before the end of the first epoch" in text
-    assert "Not measured" in text
 
 
 def circle_and_line(path: Path) -> tuple[tuple[float, float], list[tuple[float, float]]]:
@@ -418,6 +430,33 @@ def test_calibration_tells_overconfident_from_underconfident(tmp_path, digits, c
     probabilities = np.where(np.arange(10) == predicted[:, None], confidence, (1 - confidence) / 9)
     evaluation = Evaluation(y, predicted, probabilities, y + 1, "test.csv")
     assert verdict in page(tmp_path / "r.html", digits[0], evaluation).text
+
+
+def test_features_are_shown_with_their_shares_names_and_preparation(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(400, 18)), rng.integers(0, 5, 400), np.ones(400)])
+    y = np.sin(2 * X[:, 0]) + (X[:, 18] == 2)
+    model = KernelRegressor(categorical_features=[18], **SETTINGS).fit(X, y)
+    names = [HOSTILE, *(f"n{i}" for i in range(17)), "colour", "always one"]
+    colours = {"colour": ["red", HOSTILE, "blue", "green", "black"]}
+    path = tmp_path / "r.html"
+    text = page(path, model, None, feature_names=names, categories=colours).text
+    html = path.read_text(encoding="utf-8")
+    assert "Features" in text
+    assert "<img" not in html
+    share = model.feature_importances_[0]
+    assert f"{100 * share:.1f}\u00a0%" in text
+    assert "category: red, " in text
+    assert "green, black" in text
+    assert "4 others" in text
+    assert "1 feature with a single value was dropped (always one)." in text
+    assert html.count('class="bar"') == 15 + len(WORDS["timings"])
+
+
+def test_without_a_metric_the_features_are_only_counted(tmp_path, digits):
+    text = page(tmp_path / "r.html", digits[0], None).text
+    assert "All features count alike" in text
+    assert re.search(r"constant, dropped: \d+ ", text)
 
 
 def test_plan_notes_timings_versions_and_command_are_on_the_page(tmp_path, digits):

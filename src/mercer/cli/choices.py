@@ -14,6 +14,8 @@ from mercer.tables.bounds import Bounds
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator
+# What the estimator calls the values of --scale.
+SCALES = {"auto": "auto", "none": False, "standard": True, "rank": "rank"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class DataChoice:
     task: str | None
     keep: tuple[str, ...]
     drop: tuple[str, ...]
+    categorical: tuple[str, ...]
     bounds: Bounds
 
 
@@ -68,6 +71,8 @@ def parameters(
     kernel: str,
     bandwidth: float | None,
     ridge: float | None,
+    scale: str,
+    metric: bool,
     memory: str,
     device: str,
     n_jobs: int | None,
@@ -84,6 +89,8 @@ def parameters(
         "kernel": kernel,
         "bandwidth": "auto" if bandwidth is None else bandwidth,
         "ridge": "auto" if ridge is None else ridge,
+        "scale": SCALES[scale],
+        "metric": "auto" if metric else False,
         "memory_limit": memory,
         "device": device,
         "n_jobs": n_jobs,

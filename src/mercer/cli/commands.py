@@ -14,6 +14,7 @@ import typer
 
 from mercer.cli.options import (
     Bandwidth,
+    Categorical,
     Data,
     Device,
     Drop,
@@ -26,9 +27,12 @@ from mercer.cli.options import (
     MaxColumns,
     MaxUnpacked,
     Memory,
+    Metric,
     ModelFile,
     Quiet,
     Ridge,
+    Scale,
+    ScaleOption,
     Seed,
     Target,
     TaskOption,
@@ -88,9 +92,12 @@ def plan(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
+    categorical: Categorical = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
+    scale: ScaleOption = Scale.auto,
+    metric: Metric = True,
     memory: Memory = "auto",
     capacity: Annotated[
         float | None,
@@ -112,9 +119,17 @@ def plan(
     bounds = choices.bounds(max_columns, max_unpacked)
     made = fitting.plan(
         choices.DataChoice(
-            data, target, task and task.value, tuple(keep or ()), tuple(drop or ()), bounds
+            data,
+            target,
+            task and task.value,
+            tuple(keep or ()),
+            tuple(drop or ()),
+            tuple(categorical or ()),
+            bounds,
         ),
-        choices.parameters(kernel.value, bandwidth, ridge, memory, device, n_jobs, seed),
+        choices.parameters(
+            kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+        ),
         capacity,
     )
     screens.show_plan(made, json)
@@ -139,6 +154,7 @@ def fit(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
+    categorical: Categorical = None,
     holdout: Annotated[
         float | None,
         typer.Option(
@@ -157,6 +173,8 @@ def fit(
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
+    scale: ScaleOption = Scale.auto,
+    metric: Metric = True,
     epochs: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")
     ] = 100,
@@ -210,13 +228,21 @@ def fit(
         checkpoint=resume if checkpoint is None else str(_checkpoint(checkpoint, resume, force, inputs)),
         resume=resume,
     )
-    parameters = choices.parameters(kernel.value, bandwidth, ridge, memory, device, n_jobs, seed)
+    parameters = choices.parameters(
+        kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+    )
     parameters["max_iter"] = epochs
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
         choices.DataChoice(
-            data, target, task and task.value, tuple(keep or ()), tuple(drop or ()), bounds
+            data,
+            target,
+            task and task.value,
+            tuple(keep or ()),
+            tuple(drop or ()),
+            tuple(categorical or ()),
+            bounds,
         ),
         parameters,
         scored_on,

@@ -12,6 +12,7 @@ from sklearn.svm import SVC
 
 from mercer.estimators import KernelClassifier
 from mercer.planning.plan import Plan
+from mercer.report.headline import left_out
 from mercer.stopwatch import Stopwatch
 
 
@@ -38,7 +39,11 @@ def demonstrate(
     show("\nTraining:\n")
     with Stopwatch() as mercer_watch:
         model.fit(X_train, y_train)
-    show(f"\nStopped because {model.stop_reason_}.\n")
+    show(f"\nStopped because {model.stop_reason_}.")
+    found = left_out(model)
+    if found is not None:
+        show(f"The {found.name} by {found.source} is {found.figure}.")
+    show("")
     show(
         "Training loss on a logarithmic scale (8 characters for a factor of ten):\n"
         + learning_curve(model)

@@ -10,7 +10,8 @@ from rich.padding import Padding
 
 from mercer.cli.fitting import Fitted
 from mercer.cli.printing import blank_line, show, show_json, text
-from mercer.cli.screens import model_data, score_lines, task_line
+from mercer.cli.screens import importances, left_out_lines, model_data, score_lines, task_line
+from mercer.estimators.features import Feature, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.report.learning import stop_reason
 
@@ -22,20 +23,28 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     model, rows = fitted.model, fitted.rows
     stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
     epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
+    shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
     if fitted.measures is not None:
         lines += [*score_lines(fitted.measures, fitted.source), ""]
+    else:
+        lines += left_out_lines(model)
     lines += [
         f"{task_line(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
         f"Trained on {rows['train']:,} rows{stopping} for {epochs} in "
         f"{fitted.seconds['training']:.1f} s.",
         f"Stopped because {stop_reason(model)}.",
+        *([f"Most important: {shares}."] if shares else []),
         text("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
     ]
     if fitted.places.report is not None:
         lines.append(text("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
     indented = (Padding(text(hint), (0, 0, 0, 2)) for hint in hints(fitted))
     show(*lines, "", text("What to try next", style="bold"), *indented)
+
+
+def _features(fitted: Fitted) -> list[Feature]:
+    return features_of(fitted.model, fitted.columns.feature_names, fitted.columns.categories)
 
 
 def _short(path: Any) -> str:
@@ -60,7 +69,7 @@ def hints(fitted: Fitted) -> list[str]:
     if model.plan_.bound == "memory":
         found.append(f"more --memory: {model.plan_.advice}")
     if measures is None:
-        found.append("--holdout 0.2 or --test FILE: the model has not been measured")
+        found.append("--holdout 0.2 or --test FILE: the model has not been measured on new rows")
     elif places.report is None:
         found.append("--report report.html: a page on the model's errors and its training")
     name = shlex.quote(_short(places.model))
@@ -92,5 +101,5 @@ def _fit_data(fitted: Fitted) -> dict[str, Any]:
         "seconds": fitted.seconds,
         "notes": list(fitted.notes),
         "next": hints(fitted),
-        **model_data(model),
+        **model_data(model, _features(fitted)),
     }

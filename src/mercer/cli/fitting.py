@@ -22,6 +22,7 @@ from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
 from mercer.files.whole import folder_beside
+from mercer.kernels import is_translation_invariant
 from mercer.metrics import Measures, measure
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
@@ -64,6 +65,11 @@ class _Input:
     arrays: Arrays
     test: Source | None
 
+    def estimator(self, parameters: Parameters) -> Model:
+        """One that knows which features are categories; it looks for some if there are none."""
+        given = {"categorical_features": self.columns.category_places or "auto"}
+        return estimator(self.columns.task, {**parameters, **given})
+
     @property
     def notes(self) -> tuple[str, ...]:
         return (*self.columns.notes, *self.arrays.notes)
@@ -82,11 +88,10 @@ def plan(choice: DataChoice, parameters: Parameters, capacity: float | None) -> 
     progress.on_stage(f"reading {choice.path}")
     with _temporary_folder(None) as folder:
         # The memory of another machine is no limit for reading the table on this one.
-        read = _read(choice, None if capacity is not None else memory, None, folder)
+        limit = None if capacity is not None else memory
+        read = _read(choice, parameters["kernel"], limit, None, folder)
         progress.on_stage("planning")
-        made = estimator(read.columns.task, parameters).plan(
-            read.arrays.X, read.arrays.y, resource=resource
-        )
+        made = read.estimator(parameters).plan(read.arrays.X, read.arrays.y, resource=resource)
     progress.clear()
     say_notes(read.notes)
     return made
@@ -111,13 +116,14 @@ def fit(
     with _temporary_folder(places.model) as folder:
         with Stopwatch() as reading:
             stage(f"reading {choice.path}")
-            read = _read(choice, parse_memory(parameters["memory_limit"]), test, folder)
+            memory = parse_memory(parameters["memory_limit"])
+            read = _read(choice, parameters["kernel"], memory, test, folder)
         progress.clear()
         if not quiet:
             say_notes(read.notes)
         y, columns = read.arrays.y, read.columns
         held_out = rows_to_hold_out(y, columns.task, test, places.resume)
-        model = estimator(columns.task, {**parameters, "verbose": int(not quiet)})
+        model = read.estimator({**parameters, "verbose": int(not quiet)})
         with Stopwatch() as training:
             weight = None
             if len(held_out):  # a weight of 0 leaves a row out without copying all the others
@@ -162,6 +168,8 @@ def fit(
                 target=columns.target,
                 notes=notes,
                 timings=seconds,
+                feature_names=columns.feature_names,
+                categories=columns.categories,
             )
             progress.clear()
     train = len(model.machine_.alpha)
@@ -185,11 +193,22 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _read(choice: DataChoice, memory: float | None, test: TestChoice | None, folder: Path) -> _Input:
+def _read(
+    choice: DataChoice, kernel: str, memory: float | None, test: TestChoice | None, folder: Path
+) -> _Input:
     """Read the table, and the first rows of the test file, so that its errors come before training."""
+    one_hot = not is_translation_invariant(kernel)
+    if one_hot and choice.categorical:
+        raise CallError(f"--categorical needs a kernel of distances. Got --kernel {kernel}.")
     source = open_source(choice.path, choice.target, folder, bounds=choice.bounds)
     columns = fit_columns(
-        source.table, source.target, task=choice.task, keep=choice.keep, drop=choice.drop
+        source.table,
+        source.target,
+        task=choice.task,
+        keep=choice.keep,
+        drop=choice.drop,
+        categorical=choice.categorical,
+        one_hot=one_hot,
     )
     budget = free_memory(torch.device("cpu")) if memory is None else memory
     arrays = read_arrays(source.table, columns, memory=budget, folder=folder)

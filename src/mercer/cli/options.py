@@ -19,10 +19,18 @@ class Kernel(str, Enum):
     exponential_power = "exponential_power"
     gaussian = "gaussian"
     laplacian = "laplacian"
+    l1_laplacian = "l1_laplacian"
     matern32 = "matern32"
     matern52 = "matern52"
     neural_tangent = "neural_tangent"
     rbf = "rbf"
+
+
+class Scale(str, Enum):
+    auto = "auto"
+    none = "none"
+    standard = "standard"
+    rank = "rank"
 
 
 class Task(str, Enum):
@@ -70,6 +78,13 @@ Keep = Annotated[
         metavar="COLUMN", help="Use this column even if it looks like an identifier. Can be repeated."
     ),
 ]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="The numbers in this column are codes of categories. Can be repeated.",
+    ),
+]
 KernelOption = Annotated[
     Kernel,
     typer.Option(
@@ -90,6 +105,21 @@ Ridge = Annotated[
         metavar="NUMBER",
         help="Regularization; 0 interpolates the training data. Default: the one with the lowest "
         "leave-one-out error.",
+    ),
+]
+ScaleOption = Annotated[
+    Scale,
+    typer.Option(
+        metavar="NAME",
+        help="How numbers are scaled: none, standard, by rank, or auto, the one with the lowest "
+        "leave-one-out error.",
+    ),
+]
+Metric = Annotated[
+    bool,
+    typer.Option(
+        "--metric/--no-metric",
+        help="Learn how much each feature counts, where that lowers the leave-one-out error.",
     ),
 ]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory limit, such as 4GB.")]

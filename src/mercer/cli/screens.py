@@ -15,8 +15,10 @@ from mercer.cli.demo import demonstrate
 from mercer.cli.messages import say_notes
 from mercer.cli.printing import blank_line, explained, facts, show, show_json, text
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.estimators.features import Feature, by_importance, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
+from mercer.report.headline import left_out
 from mercer.report.learning import stop_reason
 from mercer.report.numbers import number
 from mercer.training.events.console import ConsoleProgress
@@ -27,6 +29,8 @@ if TYPE_CHECKING:  # demo and bench need no tables
 Model = KernelClassifier | KernelRegressor
 # Classes listed on a screen; of more, those with the most mistakes.
 MOST_CLASSES_LISTED = 20
+# Features on the line of importances.
+MOST_IMPORTANT = 6
 # Characters of a label in a table.
 LABEL_WIDTH = 30
 # Characters of a value in the middle column of a plan.
@@ -72,6 +76,19 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
     ]
 
 
+def left_out_lines(model: Model) -> list[Any]:
+    """The leave-one-out score of the search, for a model that nothing else was measured of."""
+    found = left_out(model)
+    if found is None:
+        return []
+    name = found.name.capitalize()
+    return [
+        text((f"{name} ", "bold"), (found.figure, "bold green"), f" by {found.source}"),
+        "No rows were held out; the same rows chose the kernel and its parameters.",
+        "",
+    ]
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
@@ -108,15 +125,46 @@ def task_line(model: Model, target: str) -> str:
     return f"Regression of {target}"
 
 
-def model_data(model: Model) -> dict[str, Any]:
+def model_data(model: Model, features: Sequence[Feature]) -> dict[str, Any]:
     """What JSON says of every model."""
+    found = left_out(model)
     return {
         "kernel": str(model.kernel_),
         "bandwidth": model.bandwidth_,
         "ridge": model.ridge_,
+        "left_out": None if found is None else {"score": found.score, "rows": found.rows},
+        "feature_importances": None
+        if all(f.importance is None for f in features)
+        else [{"name": f.name, "importance": f.importance, "treatment": f.treatment} for f in features],
         "history": model.history_.to_dicts(),
         "plan": json.loads(model.plan_.to_json()),
     }
+
+
+def features_in(model: Model) -> list[Feature]:
+    """The features of a model, with the names of the table's columns and categories if it had one."""
+    stored = model.metadata_.get("columns")
+    if stored is None:
+        return features_of(model)
+    from mercer.tables.columns import Columns
+
+    columns = Columns.from_dict(stored)
+    if len(columns.feature_names) != model.n_features_in_:  # a damaged file
+        return features_of(model)
+    return features_of(model, columns.feature_names, columns.categories)
+
+
+def importances(features: Sequence[Feature]) -> str:
+    """The most important features and their shares, on one line; empty without a metric."""
+    if all(feature.importance is None for feature in features):
+        return ""
+    ranked = by_importance(features)
+    shown, rest = ranked[:MOST_IMPORTANT], ranked[MOST_IMPORTANT:]
+    parts = [f"{_label(one.name)} {100 * (one.importance or 0.0):.0f} %" for one in shown]
+    if rest:
+        share = sum(one.importance or 0.0 for one in rest)
+        parts.append(f"{len(rest):,} {'other' if len(rest) == 1 else 'others'} {100 * share:.0f} %")
+    return ", ".join(parts)
 
 
 def show_written(written: Written, output: str, as_json: bool) -> None:
@@ -142,7 +190,7 @@ def show_info(model: Model, path: str, as_json: bool) -> None:
             "epochs": model.n_iter_,
             "converged": model.converged_,
             "stop_reason": model.stop_reason_,
-            **model_data(model),
+            **model_data(model, features_in(model)),
             "metadata": model.metadata_,
         }
     )
@@ -164,11 +212,18 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
         ("kernel", f"{model.kernel_}, ridge {model.ridge_:.3g}"),
         ("trained on", f"{len(model.machine_.alpha):,} rows × {model.n_features_in_:,} features"),
         ("training", f"{epochs}; stopped because {stop_reason(model)}"),
+        ("features", model.plan_.preparation),
     ]
+    shares = importances(features_in(model))
+    if shares:
+        rows.append(("importances", shares))
     if metadata.get("measured"):
         score = metadata["measured"]
         value = f"R² {score['r2']:.4f}" if "r2" in score else f"error {_percent(score['error'])}"
         rows.append(("score", f"{value} on {score['rows']:,} rows ({metadata['measured_on']})"))
+    found = left_out(model)
+    if found is not None:
+        rows.append(("left out", f"{found.name} {found.figure} by {found.source}"))
     if columns is None:
         rows.append(("columns", "a plain matrix: the model was saved from Python, without a table"))
     for name, key in (("data", "data"), ("made", "made"), ("by", "command"), ("Mercer", "mercer")):

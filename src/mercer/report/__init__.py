@@ -4,7 +4,9 @@
     numbers.py      formatted numbers
     charts.py       charts as SVG
     evaluation.py   predictions on rows that were not trained on
+    headline.py     the best estimate of the error
     errors.py       the sections on errors: confusion.py, calibration.py, residuals.py, worst.py
+    features.py     the section on features
     learning.py     the section on training
     plan.py         the table of the plan
     page.py         the whole page; report.css is its style sheet

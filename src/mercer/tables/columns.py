@@ -4,7 +4,11 @@
     dates               days since the first one; sine and cosine of the day, week and year
                         if the column spans several of them
     times of day        sine and cosine of the day
-    text                one 0/1 column per category; missing is a category, rare ones share one
+    text                one column with the code of the category, which the estimator one-hot encodes;
+                        missing is a category, rare ones share one
+
+A kernel that does not depend on distances has no use for codes.  For it, and in models of earlier
+versions, text has one 0/1 column per category.
 
 `survey.fit_columns` decides this in one pass over a table.  The decision is plain data, saved with the
 model.
@@ -32,6 +36,8 @@ Task = Literal["classification", "regression"]
 MOST_LABEL_CHARACTERS = 256
 # Cycles of a date, in days.
 CYCLES = {"day": 1.0, "week": 7.0, "year": 365.2425}
+# The code of text that is none of the categories.  The estimator has never seen it either.
+UNSEEN = -1
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,9 @@ class Column:
     fill: float = 0.0  # the mean, which replaces missing values
     origin: float = 0.0  # first date, in days
     cycles: tuple[str, ...] = ()  # of dates and times
-    levels: tuple[str, ...] = ()  # categories with a feature each
-    rare: tuple[str, ...] | None = ()  # categories that share a feature; None: all others do
+    levels: tuple[str, ...] = ()  # categories with a code or a feature each
+    rare: tuple[str, ...] | None = ()  # categories that share one; None: all others do
+    coded: bool = False  # its feature is the code of a category
 
     @property
     def is_plain(self) -> bool:
@@ -57,6 +64,17 @@ class Column:
     def has_rare(self) -> bool:
         return self.rare is None or len(self.rare) > 0
 
+    @property
+    def is_indicated(self) -> bool:
+        """Whether there is an indicator of missing numbers."""
+        return self.missing and self.kind != "text" and not self.coded
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Names of the codes 0, 1, … of text."""
+        rare = ("(rare)",) if self.has_rare else ()
+        return (*self.levels, *rare, *(("(missing)",) if self.missing else ()))
+
     def derived(self) -> Iterator[str]:
         """Names of the features other than the value itself and the indicator of missing numbers."""
         if self.kind in ("date", "duration") and self.varies:
@@ -64,7 +82,9 @@ class Column:
         for cycle in self.cycles:
             yield f"{self.name} (sine of the {cycle})"
             yield f"{self.name} (cosine of the {cycle})"
-        if self.kind == "text":
+        if self.kind == "text" and self.coded:
+            yield self.name
+        elif self.kind == "text":
             yield from (f"{self.name}={level}" for level in self.levels)
             if self.has_rare:
                 yield f"{self.name} (rare)"
@@ -93,8 +113,19 @@ class Columns:
         return (
             *(column.name for column in self.columns if column.is_plain),
             *(name for column in self.columns for name in column.derived()),
-            *(f"{c.name} (missing)" for c in self.columns if c.missing and c.kind != "text"),
+            *(f"{c.name} (missing)" for c in self.columns if c.is_indicated),
         )
+
+    @property
+    def category_places(self) -> list[int]:
+        """The features that are codes of categories."""
+        coded = {column.name for column in self.columns if column.coded}
+        return [i for i, name in enumerate(self.feature_names) if name in coded]
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """Names of the codes 0, 1, … of each feature that was text."""
+        return {c.name: c.categories for c in self.columns if c.coded and c.kind == "text"}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,21 +161,20 @@ class Columns:
         for j in np.flatnonzero(missing.any(axis=0)):
             A[missing[:, j], j] = measured[j].fill
             if not measured[j].missing:
-                notes.append(
-                    f"{quoted(measured[j].name)} has missing values, unlike in training; they are "
-                    "replaced by its mean"
-                )
+                notes.append(_newly_missing(measured[j]))
         X = np.zeros((len(frame), len(self.feature_names)), np.float32)  # (m, d)
         plain = [j for j, column in enumerate(measured) if column.is_plain]
         X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
-        indicated = [j for j, column in enumerate(measured) if column.missing]
+        indicated = [j for j, column in enumerate(measured) if column.is_indicated]
         X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
         place = {column.name: j for j, column in enumerate(measured)}
         start = len(plain)
         for column in self.columns:
             width = len(list(column.derived()))
             part = X[:, start : start + width]
-            if column.kind == "text":
+            if column.kind == "text" and column.coded:
+                notes += _to_codes(frame[column.name], column, part)
+            elif column.kind == "text":
                 notes += _encode(frame[column.name], column, part)
             elif width:
                 _unroll(A[:, place[column.name]], column, part)
@@ -186,25 +216,37 @@ def _unroll(days: NDArray[Any], column: Column, out: NDArray[np.float32]) -> Non
 
 def _encode(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list[str]:
     """Write 0/1 indicators of the categories to `out`, (m, levels + rare + missing)."""
+    codes = np.zeros((len(values), 1), np.float32)
+    notes = _to_codes(values, column, codes)
+    rows = np.flatnonzero(codes[:, 0] != UNSEEN)
+    out[rows, codes[rows, 0].astype(int)] = 1.0
+    return notes
+
+
+def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list[str]:
+    """Write the places of the categories in `column.categories` to `out`, (m, 1)."""
     notes = []
-    codes = values.cast(pl.Enum(column.levels), strict=False).to_physical()
-    rows = codes.is_not_null()
-    out[rows.to_numpy(), codes.drop_nulls().to_numpy()] = 1.0
-    others = ~rows & values.is_not_null()
+    places = values.cast(pl.Enum(column.levels), strict=False).to_physical().cast(pl.Float32)
+    codes = places.fill_null(UNSEEN).to_numpy().copy()  # (m,)
+    others = places.is_null() & values.is_not_null()
     if column.has_rare:
         rare = others if column.rare is None else values.is_in(column.rare).fill_null(False)
-        out[:, len(column.levels)] = rare.to_numpy()
+        codes[rare.to_numpy()] = len(column.levels)
         others &= ~rare
     if column.missing:
-        out[:, -1] = values.is_null().to_numpy()
+        codes[values.is_null().to_numpy()] = len(column.categories) - 1
     elif values.null_count():
-        notes.append(
-            f"{quoted(column.name)} has missing values, unlike in training; they belong to none of its "
-            "categories"
-        )
+        notes.append(_newly_missing(column))
+    out[:, 0] = codes
     if others.any():
         notes.append(
             f"{quoted(column.name)} has categories that were not in the training data; they are treated "
             "as none of the known ones"
         )
     return notes
+
+
+def _newly_missing(column: Column) -> str:
+    is_category = column.coded or column.kind == "text"
+    instead = "belong to none of its categories" if is_category else "are replaced by its mean"
+    return f"{quoted(column.name)} has missing values, unlike in training; they {instead}"

@@ -35,11 +35,14 @@ def fit_columns(
     task: str | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    categorical: Collection[str] = (),
+    one_hot: bool = False,
 ) -> Columns:
     """Decide how each column becomes features, in one pass over the table and with bounded memory.
 
     The target is the column "y" by default.  Columns in `keep` are used even if they look like an
-    identifier.
+    identifier.  Numbers in `categorical` are codes of categories.  `one_hot`: categories become one 0/1
+    feature each, instead of one with their codes.
     """
     if target is None and DEFAULT_TARGET not in table.names:
         raise TableError(
@@ -47,7 +50,7 @@ def fit_columns(
             f"columns as the target: {listed(table.names)}."
         )
     target = DEFAULT_TARGET if target is None else target
-    table.require([target, *keep, *drop])
+    table.require([target, *keep, *drop, *categorical])
     names = [name for name in table.names if name != target and name not in drop]
     survey, aim = _Survey(names), TargetSurvey(target)
     for frame in table.chunks([*names, target]):
@@ -56,7 +59,7 @@ def fit_columns(
     if not survey.n_rows:
         raise TableError(f"{table.name} has no rows.")
     decided, reason = aim.task(task)
-    columns, notes = survey.columns(set(keep))
+    columns, notes = survey.columns(set(keep), set(categorical), not one_hot)
     if not columns:
         raise TableError(
             f"{table.name} has no column to learn from besides {quoted(target)}: all others have a "
@@ -112,7 +115,9 @@ class _Survey:
         self.known = self.total = np.zeros(len(self.measured))
         self.low = self.high = np.full(len(self.measured), np.nan)
 
-    def columns(self, keep: set[str]) -> tuple[list[Column], list[str]]:
+    def columns(
+        self, keep: set[str], categorical: set[str], coded: bool
+    ) -> tuple[list[Column], list[str]]:
         """The columns to use, and notes on what is dropped and how the others are encoded."""
         found: dict[str, Column] = {}
         dropped: dict[str, list[str]] = {}
@@ -127,7 +132,12 @@ class _Survey:
                 low, high = float(self.low[i]), float(self.high[i])
                 origin = low if kind == "date" else 0.0
                 cycles = self._cycles(name, kind, high - low) if varies else ()
-                found[name] = Column(name, kind, varies, missing, fill, origin, cycles)
+                is_category = name in categorical and kind in ("number", "boolean") and varies
+                if is_category:
+                    fill = low - 1  # missing is a category of its own
+                found[name] = Column(
+                    name, kind, varies, missing, fill, origin, cycles, coded=is_category
+                )
         for name, counts in self.texts.items():
             levels, rare = counts.levels(even_rare=name in keep)
             missing = counts.n_missing > 0
@@ -138,7 +148,9 @@ class _Survey:
             elif not levels and not missing:
                 dropped.setdefault("of text without a frequent value", []).append(name)
             else:
-                found[name] = Column(name, "text", missing=missing, levels=levels, rare=rare)
+                found[name] = Column(
+                    name, "text", missing=missing, levels=levels, rare=rare, coded=coded
+                )
         nested = [name for name, kind in self.kinds.items() if kind is None]
         if nested:
             dropped["of an unsupported type"] = nested
@@ -160,7 +172,7 @@ def _about_dropped(dropped: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _about(columns: Sequence[Column]) -> Iterator[str]:
-    filled = [c.name for c in columns if c.missing and c.kind != "text"]
+    filled = [c.name for c in columns if c.is_indicated]
     if filled:
         yield (
             f"missing values in {count_columns(len(filled))} are replaced by the mean and marked by an "
@@ -168,10 +180,10 @@ def _about(columns: Sequence[Column]) -> Iterator[str]:
         )
     texts = [c for c in columns if c.kind == "text"]
     if texts:
-        width = sum(len(list(c.derived())) for c in texts)
+        width = sum(len(c.categories) for c in texts)
         merged = [c.name for c in texts if c.has_rare]
         yield (
-            f"{count_columns(len(texts))} of categories became {width} of 0 and 1: "
+            f"{count_columns(len(texts))} of text hold {width:,} categories: "
             f"{listed([c.name for c in texts])}"
         )
         if merged:
