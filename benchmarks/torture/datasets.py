@@ -56,6 +56,43 @@ MADE: dict[str, tuple[Callable[[], Any], bool]] = {
 }
 
 
+def _table(columns: list[Array], rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Columns as rows, and numbers that depend on the first two of them."""
+    first, second = ((c - np.median(c)) / (c.std() or 1.0) for c in columns[:2])
+    y = np.tanh(first) + np.sin(3 * second) + 0.1 * rng.normal(size=MADE_ROWS)
+    return np.column_stack(columns).astype(np.float64), y
+
+
+def _codes() -> tuple[Floats, Floats]:
+    """Codes with two, a few and many values, one of which nearly always occurs, beside numbers."""
+    rng = np.random.default_rng(0)
+    sizes = (5, 60, 2, 300)
+    columns = [rng.integers(0, size, MADE_ROWS) for size in sizes]
+    columns.append(np.where(rng.random(MADE_ROWS) < 0.99, 7, rng.integers(100, 110, MADE_ROWS)))
+    return _table([*columns, rng.normal(size=MADE_ROWS)], rng)
+
+
+def _heavy_tails() -> tuple[Floats, Floats]:
+    """Columns whose largest values are far beyond the others, up to 1e12 times the median."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(MADE_ROWS, 4))
+    columns = [np.exp(2 * normal[:, 0]), 1 / normal[:, 1], np.exp(8 * normal[:, 2]), normal[:, 3] ** 9]
+    return _table(columns, rng)
+
+
+def _constant_columns() -> tuple[Floats, Floats]:
+    """Columns with one value, or one value but for a single row, beside numbers and codes."""
+    rng = np.random.default_rng(0)
+    single = np.zeros(MADE_ROWS)
+    single[0] = 1e6
+    columns = [rng.normal(size=MADE_ROWS), rng.integers(0, 4, MADE_ROWS), np.full(MADE_ROWS, 3.7)]
+    return _table([*columns, np.zeros(MADE_ROWS), single], rng)
+
+
+MADE |= {"codes": (_codes, True), "heavy_tails": (_heavy_tails, True)}
+MADE |= {"constant_columns": (_constant_columns, True)}
+
+
 def names() -> tuple[str, ...]:
     """The datasets at hand: those that scikit-learn has, and the files in the data folder."""
     found = [name for name, source in SOURCES.items() if (FOLDER / f"{source.file}.npz").is_file()]

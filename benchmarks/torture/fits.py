@@ -15,6 +15,7 @@ distance from 0, and a kernel, a bandwidth, a ridge and a precision.  The laws:
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -41,6 +42,7 @@ CHUNK = 16  # cases that a process takes at once
 FEWEST_ROWS, MOST_ROWS = 150, 1_500
 KERNELS = (
     "laplacian",
+    "l1_laplacian",
     "gaussian",
     "cauchy",
     "matern32",
@@ -58,6 +60,7 @@ Y_SCALES = (1.0, 1.0, 1e-8, 1e-4, 1e4, 1e8)
 Y_OFFSETS = (0.0, 0.0, 1e4, 1e8)  # in standard deviations
 TOLERANCES = (1e-4, 1e-4, 1e-2, 1e-6)  # interpolation_tol
 MAX_ITERS = (20, 50, 100)
+SCALES = ("auto", "auto", "rank")
 # Half of the cases have their rows as drawn.
 PLAIN_SHARE = 0.5
 # The mean itself passes, with the rounding error of computing both sides.
@@ -94,6 +97,7 @@ class Case:
     precision: Precision
     single_inputs: bool  # X in float32
     early_stopping: bool | Literal["auto"]
+    scale: Literal["rank", "auto"]
 
     @classmethod
     def draw(cls, seed: int, number: int) -> Case:
@@ -122,6 +126,7 @@ class Case:
             precision=one(("float32", "float32", "float64")),
             single_inputs=rng.random() < 0.25,
             early_stopping=one(("auto", True, False)),
+            scale=one(SCALES),
         )
 
     def table(self) -> Table:
@@ -136,7 +141,7 @@ class Case:
         return Table(X.astype(dtype), y, found.numeric)
 
     def estimator(self, X: Array) -> Any:
-        width = None if self.width is None else self.width * median_distance(X.astype(np.float64))
+        width = None if self.width is None else self.width * self._unit(X)
         return self.kind(
             kernel=self.kernel,
             bandwidth="auto" if width is None else width,
@@ -145,8 +150,15 @@ class Case:
             max_iter=self.max_iter,
             precision=self.precision,
             early_stopping=self.early_stopping,
+            scale=self.scale,
             random_state=self.number,
         )
+
+    def _unit(self, X: Array) -> float:
+        """The median distance between rows, as the kernel sees them."""
+        if self.scale == "rank":  # of independent normal features
+            return math.sqrt(2 * X.shape[1])
+        return median_distance(X.astype(np.float64))
 
     @property
     def kind(self) -> type[KernelClassifier] | type[KernelRegressor]:
@@ -157,7 +169,8 @@ class Case:
         """The command that repeats the case, and what it is."""
         return (
             f"python -m benchmarks.torture.fits {self.seed} {self.number} ({self.data}, {self.rows}, "
-            f"{self.n} rows, {self.kernel}, width {self.width}, ridge {self.ridge}, {self.precision})"
+            f"{self.n} rows, {self.kernel}, width {self.width}, ridge {self.ridge}, {self.precision}, "
+            f"scale {self.scale})"
         )
 
 
