@@ -11,7 +11,7 @@ import pytest
 
 import mercer
 from benchmarks.defaults import __main__ as runner
-from benchmarks.defaults import record, rivals, splits, table
+from benchmarks.defaults import ablation, record, rivals, splits, table
 from benchmarks.defaults.record import Measurement, Record
 from benchmarks.defaults.splits import Dataset, draw, draw_all
 from benchmarks.defaults.table import BEFORE, TARGETS, Case, at_size, gathered, judge, markdown, page
@@ -337,3 +337,23 @@ def test_tables_are_printed_from_several_files_of_which_the_last_counts(tmp_path
             kept.add(m)
     assert runner.main(["--table", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 0
     assert "| Adult | 2,000 | **0.1000 ± 0.0000** |" in capsys.readouterr().out
+
+
+def test_an_ablation_is_a_ratio_of_mean_errors_on_the_same_splits():
+    def measured(split, method, error, dataset="adult"):
+        return Measurement(dataset, 2000, split, method, "as-they-stand", False, error, 1.0, "1")
+
+    found = [
+        measured(0, "Mercer", 0.1),
+        measured(1, "Mercer", 0.3),
+        measured(2, "Mercer", 9.9),  # not measured without the part
+        measured(0, "Mercer, no metric", 0.2),
+        measured(1, "Mercer, no metric", 0.4),
+        measured(0, "Mercer", 0.0, "wine"),  # no ratio to no error
+        measured(0, "Mercer, no metric", 0.2, "wine"),
+    ]
+    assert ablation.ratios(found) == {("adult", 2000): {"Mercer, no metric": pytest.approx(1.5)}}
+    lines = ablation.table(found).splitlines()
+    assert lines[0] == "| dataset | rows | no metric |"
+    assert lines[2] == "| Adult | 2,000 | 1.500 |"
+    assert lines[-1] == "| geometric mean | | **1.500** |"

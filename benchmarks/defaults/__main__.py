@@ -4,6 +4,7 @@
     python -m benchmarks.defaults --out benchmarks/defaults.json --categories declared
     python -m benchmarks.defaults --out FILE --sets adult --methods Mercer --again
     python -m benchmarks.defaults --table FILE [FILE ...] --before EARLIER
+    python -m benchmarks.defaults.ablation FILE [FILE ...]
 
 Each measurement is written to the --out file at once, and what is in the file is not measured again
 without --again, so a run can be stopped and continued.  --table prints the results of one or more files
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.defaults.record import Record, read
-from benchmarks.defaults.rivals import METHODS, applies, installed, key, measure
+from benchmarks.defaults.rivals import ABLATIONS, METHODS, applies, installed, key, measure
 from benchmarks.defaults.splits import CATEGORIES, Split, draw_all, load, names
 from benchmarks.defaults.table import page
 from benchmarks.paper.data import FOLDER
@@ -48,7 +49,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the datasets")
     parser.add_argument("--sets", nargs="+", help="only these datasets")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--methods", nargs="+", choices=(*METHODS, *ABLATIONS), default=METHODS)
     parser.add_argument("--rows", nargs="+", type=int, default=SIZES, help="training rows")
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--categories", choices=("as-they-stand", "declared"), default="as-they-stand")

@@ -93,6 +93,15 @@ LIBRARIES = {
     ),
 }
 BOOSTING = tuple(name for name in LIBRARIES if name != MERCER)
+# Mercer without one of its parts: measured only if asked for, and shown by `ablation`.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "Mercer, no ranks": {"scale": True},
+    "Mercer, no categories": {"categorical_features": None},
+    "Mercer, Laplacian only": {"kernel": "laplacian"},
+    "Mercer, no metric": {"metric": False},
+    "Mercer, a part held out": {"early_stopping": True},
+}
+LIBRARIES |= {name: Library("mercer", "Kernel", settings) for name, settings in ABLATIONS.items()}
 
 
 def prepared(split: Split, model: Any) -> Any:
@@ -143,7 +152,7 @@ SKLEARN: dict[str, Callable[[Split, int | None], Any]] = {
     LINEAR: linear,
 }
 REGRESSION_ONLY = {"kernel ridge, grid search"}
-METHODS = (*LIBRARIES, *SKLEARN)
+METHODS = (*(name for name in LIBRARIES if name not in ABLATIONS), *SKLEARN)
 
 
 def package(method: str) -> str:
