@@ -280,7 +280,9 @@ class FeatureImportancesDisplay(_Display):
         if not ax.yaxis_inverted():
             ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
-        return self._finish(ax, xlabel="Share in the learned metric (%)")
+        self._finish(ax, xlabel="Share in the learned metric (%)")
+        ax.legend(loc="lower right")  # the shortest bars are there
+        return self
 
 
 def _on_axis(name: str) -> str:
