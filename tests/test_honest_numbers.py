@@ -17,8 +17,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
 import mercer
-from mercer import KernelClassifier, KernelRegressor, Laplacian
+from mercer import (
+    Callback,
+    Custom,
+    Gaussian,
+    KernelClassifier,
+    KernelRegressor,
+    Laplacian,
+    NeuralTangent,
+)
+from mercer.engine import Data, Limits, SettingRequest, Settings, prepare
 from mercer.operators.workers import threads as threads_of_a_fit
+from mercer.training.coarseness import kernel_rounding
+from mercer.training.guard import DivergenceError
 from mercer.training.stopping import INTERPOLATED, NOTHING_LEARNED, SOLVED, STALLED
 
 
@@ -348,6 +359,64 @@ def test_processes_of_a_pool_take_no_more_threads_than_they_were_given():
 def _threads_within(n_jobs):
     with threads_of_a_fit(n_jobs):
         return torch.get_num_threads()
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e8])
+def test_rows_that_float32_cannot_tell_apart_are_trained_on_in_float64(rng, offset):
+    """Kernel values of rows far from 0 differ by less than float32 shows."""
+    X = rng.normal(size=(300, 2))
+    model = KernelRegressor("neural_tangent", max_iter=20, early_stopping=False, random_state=0)
+    with pytest.warns(UserWarning, match="float32 is too coarse here: training was run in float64"):
+        model.fit(offset + X, X[:, 0])
+    assert model.plan_.precision == "float64"
+    if offset == 1e4:
+        assert model.score(offset + X, X[:, 0]) > 0.9
+
+
+def test_a_model_is_in_float32_where_that_is_too_coarse_and_float64_diverges(rng):
+    class Diverges(Callback):
+        def on_epoch_end(self, run):
+            if run.plan.precision == "float64":
+                raise DivergenceError("at every step size")
+
+    X = 1e8 + rng.normal(size=(50, 2))
+    model = KernelRegressor("neural_tangent", bandwidth=1.0, ridge=0.1, max_iter=2, random_state=0)
+    model.set_params(callbacks=[Diverges()])
+    with pytest.warns(UserWarning, match="float32 is too coarse here, and training diverged in float64"):
+        model.fit(X, X[:, 0] - 1e8)
+    assert model.plan_.precision == "float32"
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "offset", "low", "high"),
+    [
+        (NeuralTangent(1.0), 0.0, 0.0, 1e-5),
+        (NeuralTangent(1.0), 1e3, 0.01, 1.0),
+        (NeuralTangent(1.0), 1e8, 0.9, np.inf),
+        (Laplacian(1.0), 1e8, 0.0, 1e-5),  # centred before it is rounded
+        (Gaussian(1e5), 0.0, 0.9, np.inf),  # all values are 1 in float32
+        (Custom(lambda a, b: a @ b.T), 1e8, 0.0, 0.0),
+    ],
+)
+def test_rounding_of_kernel_values_is_measured_by_their_variation(rng, desk, kernel, offset, low, high):
+    X = offset + rng.normal(size=(100, 2))
+    data = Data(X, X[:, :1] - offset, np.arange(100))
+    for dtype, smallest, largest in ((torch.float32, low, high), (torch.float64, 0.0, 0.0)):
+        settings = Settings(
+            Limits(1, 0.0, 1, 0.0), SettingRequest(kernel, ridge=0.1), dtype=dtype, resource=desk
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            machine = prepare(data, settings).machine
+        assert smallest <= kernel_rounding(machine, data) <= largest
+
+
+def test_equal_rows_are_not_taken_for_rows_that_rounding_made_equal(desk):
+    data = Data(np.full((50, 2), 1e8), np.arange(50.0)[:, None], np.arange(50))
+    setting = SettingRequest(NeuralTangent(1.0), ridge=0.1)
+    machine = prepare(data, Settings(Limits(1, 0.0, 1, 0.0), setting, resource=desk)).machine
+    assert kernel_rounding(machine, data) == 0
 
 
 def test_a_fit_for_which_float32_is_too_coarse_is_run_again_in_float64(rng):

@@ -54,6 +54,7 @@ from mercer.planning.resource import Resource, with_memory
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
 from mercer.training.assemble import HeldOutPart, assemble
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
+from mercer.training.coarseness import kernel_rounding
 from mercer.training.events.dispatch import Dispatch, Events
 from mercer.training.events.interrupts import interrupts
 from mercer.training.guard import DivergenceError
@@ -97,8 +98,8 @@ __all__ = [
 ]
 
 predict_seconds = with_predicted_seconds
-# Rounding error of predictions, as a share of the spread of the targets, beyond which a fit in float32
-# is not to be trusted.
+# Rounding error beyond which a fit in float32 is not to be trusted: of predictions, as a share of the
+# spread of the targets, and of kernel values, as a share of their variation.
 COARSE = 0.1
 # Of the squared length of a row, what may lie outside the space of an earlier fit by rounding.
 UNSEEN_SHARE = 1e-9
@@ -141,6 +142,11 @@ class Fitted:
             return self
         reason = limit_of(self.problem.plan.precision)
         return replace(self, outcome=replace(self.outcome, reason=reason))
+
+    def with_note(self, note: str) -> Fitted:
+        """The same, with a note on its plan."""
+        plan = replace(self.problem.plan, notes=(*self.problem.plan.notes, note))
+        return replace(self, problem=replace(self.problem, plan=plan))
 
     @property
     def _plain(self) -> KernelMachine:
@@ -259,13 +265,14 @@ def fit(
         {}, lambda: {"X": data.X, "y": data.Y, "sample_weight": data.sample_weight}
     )
 
-    def once(settings: Settings) -> Fitted:
+    def problem_of(settings: Settings) -> Problem:
         assert events is not None
-        problem = (
-            prepare(data, settings, events.on_stage)
-            if resume is None
-            else resume.problem(data, settings.device, settings.memory)
-        )
+        if resume is not None:
+            return resume.problem(data, settings.device, settings.memory)
+        return prepare(data, settings, events.on_stage)
+
+    def trained(problem: Problem) -> Fitted:
+        assert events is not None
         events.on_plan(problem.plan)
         with nullcontext() if resume is None else contents_of(resume.path):
             run = _training(problem, data, settings, score, start_from)
@@ -283,20 +290,30 @@ def fit(
             outcome = run.run(Dispatch(events, problem.plan, look, save, interrupted))
         return Fitted(problem, outcome)
 
-    most_precise = settings.dtype == widest(settings.device)
+    if settings.dtype == widest(settings.device) or resume is not None:
+        return trained(problem_of(settings)).with_honest_reason(settings.limits)
+    coarse = False
     try:
-        fitted = once(settings)
-        if most_precise or resume is not None or not fitted.too_coarse:
-            return fitted.with_honest_reason(settings.limits)
-        note = "the precision float32 is too coarse here: training was run again in float64"
-    except DivergenceError:
-        if most_precise or resume is not None:
-            raise
+        problem = problem_of(settings)
+        coarse = not kernel_rounding(problem.machine, data) <= COARSE
+        note = "the precision float32 is too coarse here: training was run in float64"
+        if not coarse:
+            fitted = trained(problem)
+            if not fitted.too_coarse:
+                return fitted.with_honest_reason(settings.limits)
+            note = "the precision float32 is too coarse here: training was run again in float64"
+    except (DivergenceError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         note = "training diverged in float32 and was run again in float64"
-    fitted = once(replace(settings, dtype=torch.float64))
-    plan = fitted.problem.plan
-    plan = replace(plan, notes=(*plan.notes, note))
-    return replace(fitted, problem=replace(fitted.problem, plan=plan))
+    try:
+        return trained(problem_of(replace(settings, dtype=torch.float64))).with_note(note)
+    except DivergenceError:
+        if not coarse:
+            raise
+    note = (
+        "the precision float32 is too coarse here, and training diverged in float64: shift the features "
+        "towards zero, or use another bandwidth"
+    )
+    return trained(problem).with_note(note).with_honest_reason(settings.limits)
 
 
 def _choose_setting(
