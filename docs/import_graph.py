@@ -251,7 +251,9 @@ def trace() -> dict[str, list[str]]:
         if member_of(name) in MEMBERS[: MEMBERS.index("estimators") + 1]:
             import_module(name)
     X = np.random.default_rng(0).normal(size=(600, 5))
-    model = import_module("mercer").KernelClassifier(device="cpu", n_jobs=1, random_state=0)
+    model = import_module("mercer").KernelClassifier(
+        early_stopping=True, device="cpu", n_jobs=1, random_state=0
+    )
     return {
         "fit": entered(lambda: model.fit(X, X[:, 0] > 0)),
         "predict": entered(lambda: model.predict(X)),

@@ -130,6 +130,7 @@ def test_constant_features(data):
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "neural_tangent"])
 @pytest.mark.parametrize("n", [80, 2500])
+@pytest.mark.filterwarnings("ignore:.*never predicted")
 def test_all_rows_identical(kernel, n):
     X, y = np.ones((n, 4)), np.arange(n) % 2
     good(KernelClassifier(kernel, random_state=0, max_iter=3).fit(X, y), X)
@@ -176,6 +177,7 @@ def test_features_beyond_the_precision_are_refused(data):
         data[1],
         kernel="gaussian",
         bandwidth=1.0,
+        ridge=0.1,
     )
     model = KernelClassifier(scale="rank", random_state=0).fit(huge, data[1])  # size does not matter
     assert "by rank" in model.plan_.preparation

@@ -86,6 +86,7 @@ def test_training_on_bytes_equals_training_on_floats(pixels, on_desk, monkeypatc
     X = (pixels / 255).astype(np.float32)
     fast_device = dataclasses.replace(on_desk, integer_gain=4.0)
     parameters = {"kernel": "gaussian", "bandwidth": 5.0, "random_state": 0, "max_iter": 3}
+    parameters["batch_size"] = len(X)  # by descent, both
     in_floats = KernelClassifier(**parameters).fit(X, y)
     monkeypatch.setattr("mercer.engine.measure_resource", lambda device, dtype: fast_device)
     in_bytes = KernelClassifier(**parameters).fit(X, y)

@@ -323,6 +323,9 @@ def test_plans_are_for_this_machine_or_another(iris, run):
     code, out, _ = run(*arguments)
     assert code == 0
     assert "gaussian (bandwidth 1)" in out
+    assert "equations are solved at once" in out
+    code, out, _ = run(*arguments, "--ridge", "0.1")
+    assert code == 0
     assert "batch, limited by data" in out
 
 

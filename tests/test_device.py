@@ -50,7 +50,7 @@ def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rn
 def test_classifier_with_a_subsample_and_auto_device(rng, gpu):
     X, y = data(rng, 3000)
     labels = np.digitize(y, [-1, 1])
-    model = KernelClassifier(random_state=0, max_iter=4).fit(X, labels)
+    model = KernelClassifier(early_stopping=True, random_state=0, max_iter=4).fit(X, labels)
     assert model.machine_.device.type == "cuda"
     assert model.plan_.device_name == "Stand-in 3000"
     assert model.plan_.memory == pytest.approx(0.95 * (8 << 30))

@@ -21,20 +21,12 @@ from mercer import KernelClassifier, KernelRegressor
 from mercer.operators.workers import workers_for
 
 
-def exemptions(estimator):
-    return {
-        "check_sample_weight_equivalence_on_dense_data": "a row given twice is two rows for the "
-        "leave-one-out search and for the random order; test_keeping.py compares with a dense solution"
-    }
-
-
 @parametrize_with_checks(
     [
         estimator(random_state=0, precision=precision)
         for estimator in (KernelClassifier, KernelRegressor)
         for precision in ("float32", "float64")
-    ],
-    expected_failed_checks=exemptions,
+    ]
 )
 @pytest.mark.filterwarnings("ignore")  # the checks feed odd data on purpose
 def test_scikit_learn_checks(estimator, check):
@@ -267,13 +259,13 @@ def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
 
 
 def test_notes_of_fallbacks_are_told(iris, monkeypatch):
-    real = mercer.engine.choose
+    real = mercer.engine.direct_plan
 
     def with_note(*args, **kwargs):
         plan, levelled = real(*args, **kwargs)
         return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
 
-    monkeypatch.setattr("mercer.engine.choose", with_note)
+    monkeypatch.setattr("mercer.engine.direct_plan", with_note)
     with pytest.warns(UserWarning, match=r"^The sky fell\.$"):
         KernelClassifier(random_state=0).fit(*iris)
 

@@ -362,10 +362,12 @@ def _threads_within(n_jobs):
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e8])
+@pytest.mark.filterwarnings("ignore:No kernel, bandwidth and ridge")
 def test_rows_that_float32_cannot_tell_apart_are_trained_on_in_float64(rng, offset):
     """Kernel values of rows far from 0 differ by less than float32 shows."""
     X = rng.normal(size=(300, 2))
     model = KernelRegressor("neural_tangent", max_iter=20, early_stopping=False, random_state=0)
+    model.set_params(batch_size=300)  # by descent
     with pytest.warns(UserWarning, match="float32 is too coarse here: training was run in float64"):
         model.fit(offset + X, X[:, 0])
     assert model.plan_.precision == "float64"

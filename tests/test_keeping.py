@@ -400,7 +400,7 @@ def test_callbacks_see_the_live_model_and_can_stop_it(digits, tmp_path):
             seen.append(run.model)
 
     log = CSVLog(tmp_path / "log.csv")
-    model = KernelClassifier(random_state=0, callbacks=[Look(), Stop(2), log]).fit(X, y)
+    model = KernelClassifier(batch_size=256, random_state=0, callbacks=[Look(), Stop(2), log]).fit(X, y)
     assert model.stop_reason_ == "enough"
     assert [entry[0] for entry in seen[:-1]] == [1, 2]
     assert all(entry[1] > 0.9 for entry in seen[:-1])
@@ -450,7 +450,7 @@ def test_a_log_on_a_full_disk_does_not_end_training():
 
 
 def test_a_time_limit_ends_training(digits):
-    model = KernelClassifier(random_state=0, callbacks=[TimeLimit(0.0)]).fit(*digits)
+    model = KernelClassifier(batch_size=256, random_state=0, callbacks=[TimeLimit(0.0)]).fit(*digits)
     assert model.n_iter_ == 1
     assert "time limit" in model.stop_reason_
 

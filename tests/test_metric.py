@@ -86,7 +86,7 @@ def test_a_rare_class_is_seen_in_every_round(rng):
     X = rng.normal(size=(n, 20)) * np.geomspace(1, 1e4, 20)
     y = (X[:, 3] / X[:, 3].std() > 2.3).astype(int)
     rows = rng.permutation(n)
-    order = in_even_order(rows, y)
+    order = in_even_order(rows, y[rows])
     assert sorted(order) == sorted(rows)
     shares = [y[order[:count]].mean() for count in (250, 600, 2_000)]
     assert min(shares[:2]) > 0.05 > 0.02 > y.mean()
@@ -123,3 +123,11 @@ def test_a_ridge_that_is_given_stays(rng):
         assert model.ridge_ == ridge
         assert model.selection_.best.ridge == ridge
         assert {c.ridge for c in model.selection_.candidates} == {ridge}
+
+
+def test_a_class_that_is_never_predicted_is_warned_of(rng):
+    X = rng.normal(size=(4_000, 3))
+    chance = 0.05 + 0.3 * (X[:, 0] > 1.5)  # never more than a half
+    y = np.where(rng.uniform(size=4_000) < chance, "rare", "common")
+    with pytest.warns(UserWarning, match=r"the class rare \(\d+ rows\) is never predicted"):
+        KernelClassifier("gaussian", bandwidth=1.0, ridge=100.0, random_state=0).fit(X, y)

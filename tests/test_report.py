@@ -208,7 +208,7 @@ def digits() -> tuple[KernelClassifier, Evaluation]:
 @pytest.fixture(scope="module")
 def diabetes() -> tuple[KernelRegressor, Evaluation]:
     X, y = load_diabetes(return_X_y=True)
-    model = KernelRegressor(**SETTINGS).fit(X[:300], y[:300])
+    model = KernelRegressor(batch_size=300, **SETTINGS).fit(X[:300], y[:300])  # by descent
     return model, evaluate(model, X[300:], y[300:])
 
 
@@ -659,3 +659,11 @@ def test_the_printed_page_is_white_and_short(browser, pages, name, tmp_path):
     browser.devtools("Emulation.setEmulatedMedia", media="print", features=features)
     assert luminance(style(browser, "body", "backgroundColor")) == 1.0
     browser.dark(False)
+
+
+def test_a_direct_solution_has_no_learning_curve(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    model = KernelRegressor(**SETTINGS).fit(X[:300], y[:300])
+    text = page(tmp_path / "r.html", model, evaluate(model, X[300:], y[300:])).text
+    assert "The equations were solved directly" in text
+    assert "Nothing was levelled" in text

@@ -324,7 +324,7 @@ def test_a_kernel_that_is_not_positive_definite_is_said_to_be_none(rng):
 def test_not_converged_at_max_epochs_warns(rng):
     X = rng.normal(size=(100, 3))
     with pytest.warns(ConvergenceWarning, match="stopped at `max_iter`=1 before it converged"):
-        model = KernelRegressor(interpolation_tol=1e-12, max_iter=1, random_state=0).fit(
+        model = KernelRegressor(ridge=0.1, interpolation_tol=1e-12, max_iter=1, random_state=0).fit(
             X, rng.normal(size=100)
         )
     assert not model.converged_
@@ -351,7 +351,7 @@ def test_stopping_rule_counts_only_improvements_worth_having():
 
 def test_history_is_data(rng):
     X = rng.normal(size=(600, 3))
-    model = KernelRegressor(random_state=0, max_iter=3).fit(X, X[:, 0])
+    model = KernelRegressor(early_stopping=True, random_state=0, max_iter=3).fit(X, X[:, 0])
     rows = model.history_.to_dicts()
     assert len(rows) == len(model.history_) == model.n_iter_
     assert rows[0]["number"] == 1
@@ -370,7 +370,7 @@ def test_divergence_in_single_precision_is_retried_in_double_and_told(rng):
                 raise DivergenceError("too coarse")
 
     with pytest.warns(UserWarning, match="diverged in float32 and was run again in float64"):
-        model = KernelRegressor(random_state=0, callbacks=[Coarse()]).fit(X, X[:, 0])
+        model = KernelRegressor(ridge=0.1, random_state=0, callbacks=[Coarse()]).fit(X, X[:, 0])
     assert model.plan_.precision == "float64"
     assert model.dual_coef_.dtype == np.float64
 

@@ -153,14 +153,15 @@ class SpectrumDisplay(_Display):
         ax = _axes(ax)
         plan, q = self.plan, self.plan.preconditioner_rank
         index = np.arange(1, len(self.eigenvalues) + 1)
-        levelled = np.minimum(self.eigenvalues, self.eigenvalues[q - 1])
         plain_label = f"$k$: $m^*$ = {plan.critical_batch_size_plain:.1f}"
-        levelled_label = f"$k_G$, levelled: $m^*$ = {plan.critical_batch_size:,.0f}"
         ax.plot(index, self.eigenvalues, **{"color": BLUE, "label": plain_label, **kwargs})
-        # Wide and underneath, so that both are visible where they agree.
-        under = {"color": VERMILION, "linewidth": 4, "alpha": 0.6, "zorder": 1.5}
-        ax.plot(index, levelled, **{**under, "label": levelled_label, **kwargs})
-        ax.axvline(q, color=GREY, linestyle=":", linewidth=1, label=f"$q$ = {q:,}")
+        if q:  # none where the equations are solved at once
+            levelled = np.minimum(self.eigenvalues, self.eigenvalues[q - 1])
+            levelled_label = f"$k_G$, levelled: $m^*$ = {plan.critical_batch_size:,.0f}"
+            # Wide and underneath, so that both are visible where they agree.
+            under = {"color": VERMILION, "linewidth": 4, "alpha": 0.6, "zorder": 1.5}
+            ax.plot(index, levelled, **{**under, "label": levelled_label, **kwargs})
+            ax.axvline(q, color=GREY, linestyle=":", linewidth=1, label=f"$q$ = {q:,}")
         ylabel = r"Eigenvalue $\lambda_i$ of $K / n$"
         return self._finish(ax, xlabel="Index $i$", ylabel=ylabel, xscale="log", yscale="log")
 

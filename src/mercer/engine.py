@@ -40,13 +40,15 @@ from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
 from mercer.files.origin import Origin
-from mercer.kernels import Custom, in_units
+from mercer.kernels import Custom, as_kernel, in_units
 from mercer.kernels.base import Kernel
+from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
+from mercer.planning.direct import direct_plan, is_small
 from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
@@ -188,35 +190,43 @@ def prepare(
     resource = with_memory(measured, settings.memory)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable)
-    chosen = _choose_setting(data, settings, resource, resource.integer_gain > 1, on_stage)
+    solves = _may_solve(data, settings, resource)
+    chosen = _choose_setting(data, settings, resource, resource.integer_gain > 1, solves, on_stage)
     if settings.setting.inputs is not None:
         _check_known(settings.setting.inputs, data)
     on_stage("preparing the data")
+    solves = solves and chosen.inputs.grid is None
+    if solves:
+        like = like.to(widest(settings.device))
+        chosen = replace(chosen, ridge=max(chosen.ridge, JITTER))
     points = chosen.inputs.points(data.X, data.rows, like, True, limit)
     if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
-        chosen = _choose_setting(data, settings, resource, False, on_stage)
+        chosen = _choose_setting(data, settings, resource, False, solves, on_stage)
         points = chosen.inputs.points(data.X, data.rows, like, True, limit)
     _check_range(points)
     grid = chosen.inputs.grid
     kernel = chosen.kernel if grid is None else in_units(chosen.kernel, grid.scale)
-    kernel.check(settings.dtype)
+    kernel.check(like.dtype)
     y, units, ridge = _centred(data, chosen.ridge, like)
     on_stage("estimating the spectrum")
     requests = settings.requests
     if requests.batch_size is not None:
         requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
-    plan, preconditioner = choose(
-        kernel,
-        points,
-        y.shape[1],
-        resource,
-        ridge,
-        requests,
-        data.n_held_out,
-        data_on_disk=points.rows.nbytes > limit,
-        keeps=settings.limits.max_iter > 1,
-    )
-    if resource.rates is not None:
+    if solves:
+        plan, preconditioner = direct_plan(kernel, points, y.shape[1], resource, ridge)
+    else:
+        plan, preconditioner = choose(
+            kernel,
+            points,
+            y.shape[1],
+            resource,
+            ridge,
+            requests,
+            data.n_held_out,
+            data_on_disk=points.rows.nbytes > limit,
+            keeps=settings.limits.max_iter > 1,
+        )
+    if resource.rates is not None and not solves:
         plan = with_predicted_seconds(
             plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out
         )
@@ -316,11 +326,26 @@ def fit(
     return trained(problem).with_note(note).with_honest_reason(settings.limits)
 
 
+def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
+    """Whether the equations are solved at once: few rows, a ridge that says how closely to fit them,
+    nothing held out, and nothing fixed that belongs to descent."""
+    setting = settings.setting
+    return (
+        setting.ridge is None
+        and settings.requests == Requests()
+        and data.n_held_out == 0
+        and widest(settings.device) == torch.float64
+        and (isinstance(setting.kernel, str) or not isinstance(as_kernel(setting.kernel, 1.0), Custom))
+        and is_small(len(data.rows), data.Y.shape[1], resource)
+    )
+
+
 def _choose_setting(
     data: Data,
     settings: Settings,
     resource: Resource,
     bytes_pay: bool,
+    solves: bool,
     on_stage: Callable[[str], None],
 ) -> Chosen:
     chosen = choose_setting(
@@ -331,6 +356,7 @@ def _choose_setting(
         dtype=settings.dtype,
         usable=resource.usable,
         bytes_pay=bytes_pay,
+        solves=solves,
         strata=data.strata,
         sample_weight=data.sample_weight,
         on_tried=lambda count: on_stage(f"choosing kernel, bandwidth and ridge, {count} settings tried"),

@@ -10,10 +10,11 @@ from rich.padding import Padding
 
 from mercer.cli.fitting import Fitted
 from mercer.cli.printing import blank_line, show, show_json, text
-from mercer.cli.screens import importances, left_out_lines, model_data, score_lines, task_line
+from mercer.cli.screens import Model, importances, left_out_lines, model_data, score_lines, task_line
 from mercer.estimators.features import Feature, features_of
 from mercer.metrics import ClassificationMeasures, Measures
-from mercer.report.learning import stop_reason
+from mercer.report.learning import solved_directly, stop_reason
+from mercer.training.history import in_epochs
 
 
 def show_fit(fitted: Fitted, as_json: bool) -> None:
@@ -22,7 +23,6 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         return
     model, rows = fitted.model, fitted.rows
     stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
-    epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
     shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
     if fitted.measures is not None:
@@ -31,9 +31,7 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         lines += left_out_lines(model)
     lines += [
         f"{task_line(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
-        f"Trained on {rows['train']:,} rows{stopping} for {epochs} in "
-        f"{fitted.seconds['training']:.1f} s.",
-        f"Stopped because {stop_reason(model)}.",
+        *_course(model, f"{rows['train']:,} rows{stopping}", f"{fitted.seconds['training']:.1f} s"),
         *([f"Most important: {shares}."] if shares else []),
         text("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
     ]
@@ -41,6 +39,16 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         lines.append(text("Wrote the report to ", (_short(fitted.places.report), "bold"), "."))
     indented = (Padding(text(hint), (0, 0, 0, 2)) for hint in hints(fitted))
     show(*lines, "", text("What to try next", style="bold"), *indented)
+
+
+def _course(model: Model, rows: str, seconds: str) -> list[str]:
+    """How the model was trained."""
+    if solved_directly(model):
+        return [f"Trained on {rows} in {seconds}: the equations were solved directly."]
+    return [
+        f"Trained on {rows} for {in_epochs(model.n_iter_)} in {seconds}.",
+        f"Stopped because {stop_reason(model)}.",
+    ]
 
 
 def _features(fitted: Fitted) -> list[Feature]:

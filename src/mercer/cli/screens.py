@@ -19,9 +19,10 @@ from mercer.estimators.features import Feature, by_importance, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
 from mercer.report.headline import left_out
-from mercer.report.learning import stop_reason
+from mercer.report.learning import solved_directly, stop_reason
 from mercer.report.numbers import number
 from mercer.training.events.console import ConsoleProgress
+from mercer.training.history import in_epochs
 
 if TYPE_CHECKING:  # demo and bench need no tables
     from mercer.cli.predicting import Written
@@ -196,6 +197,12 @@ def show_info(model: Model, path: str, as_json: bool) -> None:
     )
 
 
+def _course(model: Model) -> str:
+    if solved_directly(model):
+        return "equations solved directly"
+    return f"{in_epochs(model.n_iter_)}; stopped because {stop_reason(model)}"
+
+
 def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple[str, str]]:
     metadata = model.metadata_
     columns = metadata.get("columns")
@@ -207,11 +214,10 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
     if classes is not None:
         listed = ", ".join(map(_label, classes[:MOST_CLASSES_LISTED]))
         rows.append(("classes", listed + (" …" if len(classes) > MOST_CLASSES_LISTED else "")))
-    epochs = f"{model.n_iter_} {'epoch' if model.n_iter_ == 1 else 'epochs'}"
     rows += [
         ("kernel", f"{model.kernel_}, ridge {model.ridge_:.3g}"),
         ("trained on", f"{len(model.machine_.alpha):,} rows × {model.n_features_in_:,} features"),
-        ("training", f"{epochs}; stopped because {stop_reason(model)}"),
+        ("training", _course(model)),
         ("features", model.plan_.preparation),
     ]
     shares = importances(features_in(model))

@@ -207,18 +207,25 @@ class Statistics:
     deviation: Tensor  # (d,)
 
     @classmethod
-    def of(cls, x: Matrix, rows: Array) -> Statistics:
+    def of(cls, x: Matrix, rows: Array, sample_weight: Array | None = None) -> Statistics:
         """Chunks are combined by the update of Chan, Golub and LeVeque (1979)."""
         rows = np.sort(rows)  # statistics do not depend on the order, and x may be a file
         found: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        count = 0
-        for _, chunk in chunks(x, rows):
+        count = 0.0  # the sum of weights
+        for part, chunk in chunks(x, rows):
             low, high = torch.aminmax(chunk, dim=0)
-            mean = chunk.mean(0, dtype=widest(chunk.device))
-            squares = (chunk - mean).square_().sum(0)
+            if sample_weight is None:
+                m = float(len(chunk))
+                mean = chunk.mean(0, dtype=widest(chunk.device))
+                squares = (chunk - mean).square_().sum(0)
+            else:
+                w = torch.from_numpy(sample_weight[rows[part]]).to(chunk.device, widest(chunk.device))
+                m = float(w.sum())
+                mean = w @ chunk.to(w) / m
+                squares = w @ (chunk - mean).square_()
             parts = (low, high, mean, squares)
             low, high, mean, squares = (part.to("cpu").double() for part in parts)
-            m, count = len(chunk), count + len(chunk)
+            count += m
             if found is not None:
                 before = count - m
                 difference = mean - found[2]
@@ -231,7 +238,12 @@ class Statistics:
 
 
 def fit_inputs(
-    x: Matrix, rows: Array, *, translation_invariant: bool = True, as_bytes: bool = False
+    x: Matrix,
+    rows: Array,
+    sample_weight: Array | None = None,
+    *,
+    translation_invariant: bool = True,
+    as_bytes: bool = False,
 ) -> tuple[Inputs, Tensor | None]:
     """What to do to data like the `rows` of x, and the standard deviations to scale by, (d',).
 
@@ -240,7 +252,7 @@ def fit_inputs(
     whether all of it is 8-bit shows only when it is encoded.
     """
     d = x.shape[1]
-    found = Statistics.of(x, rows)
+    found = Statistics.of(x, rows, sample_weight)
     nothing = torch.zeros(0, dtype=torch.float64)
     if not translation_invariant:
         return Inputs(d, None, nothing, torch.zeros(d, dtype=torch.float64)), found.deviation

@@ -81,9 +81,19 @@ class TableMap:
 
     @classmethod
     def fit(
-        cls, x: Matrix, rows: Array, features: Tensor, coded: dict[int, Tensor], *, ranked: bool
+        cls,
+        x: Matrix,
+        rows: Array,
+        features: Tensor,
+        coded: dict[int, Tensor],
+        weights: Tensor,
+        *,
+        ranked: bool,
     ) -> TableMap:
-        """For `features`, columns of x, of which those in `coded` are categories with these values."""
+        """For `features`, columns of x, of which those in `coded` are categories with these values.
+
+        `weights` are those of the rows, (n,).
+        """
         numbers = torch.tensor([i for i in range(len(features)) if i not in coded], dtype=torch.int64)
         levels = [coded[i] for i in sorted(coded)]
         owners = [torch.full(v.shape, i) for i, v in sorted(coded.items())]
@@ -91,7 +101,7 @@ class TableMap:
         if ranked and len(numbers):
             columns = features[numbers]
             sample = take(x, rows[:QUANTILE_ROWS]).to("cpu")[:, columns].double()  # (m, a)
-            pairs = [_normal_scores(column) for column in sample.T]
+            pairs = [_normal_scores(column, weights[:QUANTILE_ROWS]) for column in sample.T]
             longest = max(len(k) for k, _ in pairs)
             knots = torch.stack([_padded(k, longest) for k, _ in pairs])  # (a, k)
             scores = torch.stack([_padded(s, longest) for _, s in pairs])  # (a, k)
@@ -133,11 +143,11 @@ def find_categories(
     return {i: v for i, v in found.items() if len(v) > 2 or declared is not None}
 
 
-def _normal_scores(values: Tensor) -> tuple[Tensor, Tensor]:
+def _normal_scores(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Quantiles of the values and their normal scores, by the middle rank of equal values."""
-    distinct, counts = torch.unique(values, return_counts=True)
-    counts = counts.double()
-    middle = (counts.cumsum(0) - counts / 2) / len(values)  # (v,)
+    distinct, group = torch.unique(values, return_inverse=True)
+    counts = torch.zeros_like(distinct).index_add_(0, group, weights)  # (v,)
+    middle = (counts.cumsum(0) - counts / 2) / counts.sum()  # (v,)
     if len(distinct) > MOST_KNOTS:
         # Half of the knots at even ranks, and half at even scores, which are dense in the tails.
         ranks = torch.linspace(0, 1, MOST_KNOTS // 2, dtype=torch.float64)

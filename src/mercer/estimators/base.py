@@ -136,13 +136,13 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         events = Events(self.callbacks, self.verbose)
         twin = self._twin()
-        twin._train(X, y, sample_weight, X_val, y_val, resume, events)
+        notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events)
         self.__dict__ = twin.__dict__
         events.on_end(self.plan_, self.history_, self)
         warn_after_fit(
             self.stop_reason_,
             self.n_iter_,
-            self.plan_.notes,
+            [*self.plan_.notes, *notes],
             converged=self.converged_,
             max_iter=self.max_iter,
             interpolation_tol=self.interpolation_tol,
@@ -164,7 +164,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         y_val: Any,
         resume: Any,
         events: Events,
-    ) -> None:
+    ) -> list[str]:
+        """Fit and set the fitted attributes; what the user should know of the result."""
         X, y, targets = self._validate(X, y)
         X_val, y_val = held_out_data(self, X_val, y_val)
         weight = self._row_weights(sample_weight, y)
@@ -187,7 +188,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         if len(held_out):
             y_val = y[held_out]
 
-        def commit(model: Self, fitted: Fitted) -> Self:
+        def snapshot(fitted: Fitted) -> KernelEstimator:
+            model = copy.copy(self)
             model._commit(fitted, data, targets, y, y_val)
             return model
 
@@ -198,17 +200,17 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 score=lambda decision: targets.score(y_val, to_numpy(decision)),
                 start_from=old,
                 events=events,
-                snapshot=lambda fitted: commit(copy.copy(self), fitted),
+                snapshot=snapshot,
                 resume=saved,
                 held_out=held_out,
                 origin=origin,
             )
-        commit(self, fitted)
+        return self._commit(fitted, data, targets, y, y_val)
 
     def _commit(
         self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
-    ) -> None:
-        """Set the fitted attributes."""
+    ) -> list[str]:
+        """Set the fitted attributes; what the user should know of them."""
         problem, outcome = fitted.problem, fitted.outcome
         self.machine_ = fitted.machine
         self.plan_ = problem.plan
@@ -240,6 +242,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             parts = (y[left_out.rows], left_out.decisions, left_out.weights)
             self.left_out_score_ = targets.score(*parts)
         self._commit_targets(targets, unseen)
+        return [] if unseen is None else targets.doubts(unseen)
 
     def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
         alpha = to_numpy(self.machine_.alpha)

@@ -85,7 +85,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         Whether `fit` starts from the weights of the previous fit.  X must then begin with the rows of
         that fit.
     precision : {"float32", "float64"}, default="float32"
-        Floating point type of the computation.
+        Floating point type of the computation; small fits are solved in float64.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1" or "mps".  "auto" takes a GPU if there is one.
     memory_limit : float, str or "auto", default="auto"

@@ -19,6 +19,9 @@ Array = NDArray[Any]
 # Logit scale where no held-out part can fit one: a point that is interpolated (1 against 0) then gets
 # odds of e^4 over each other class.
 DEFAULT_LOGIT_SCALE = 4.0
+# Rows of a class that should have been enough to predict it once, and how many such classes are named.
+ENOUGH_ROWS = 10
+MOST_CLASSES_NAMED = 5
 
 
 class Targets(Protocol):
@@ -41,6 +44,9 @@ class Targets(Protocol):
     def strata(self, y: Array) -> Array | None:
         """Labels whose proportions a split should keep, if any."""
 
+    def doubts(self, unseen: Unseen) -> list[str]:
+        """What the user should know of these decisions."""
+
 
 @dataclass(frozen=True)
 class Unseen:
@@ -48,7 +54,7 @@ class Unseen:
 
     y: Array  # (m,) or (m, l)
     decisions: Array  # (m, l)
-    weights: Array | None = None  # (m,)
+    weights: Array | None = None  # (m,)  their sum is the number of different rows
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,25 @@ class Labels:
     def strata(self, y: Array) -> Array | None:
         return None if self.multilabel else y
 
+    def doubts(self, unseen: Unseen) -> list[str]:
+        """Classes that are never predicted."""
+        if self.multilabel:
+            return []
+        classes, counts = np.unique(unseen.y, return_counts=True)
+        missing = (counts >= ENOUGH_ROWS) & ~np.isin(classes, self.decode(unseen.decisions))
+        if not missing.any():
+            return []
+        named = ", ".join(
+            f"{label} ({count:,} rows)"
+            for label, count in zip(classes[missing][:MOST_CLASSES_NAMED], counts[missing], strict=False)
+        )
+        more = " and others" if missing.sum() > MOST_CLASSES_NAMED else ""
+        return [
+            f"on the {len(unseen.y):,} rows predicted without training on them, the class {named}{more} "
+            'is never predicted: if that matters, use class_weight="balanced", or a threshold of your '
+            "own on `predict_proba`"
+        ]
+
     def probabilities(self, decision: Array, logit_scale: float) -> Array:
         """Probabilities, (m, n_classes), the largest being that of the label decoded."""
         logits = logit_scale * decision.astype(np.float64)
@@ -131,9 +156,9 @@ class Labels:
         or are of one class, the likelihood alone would make every probability 0 or 1.
         """
         decision, targets = unseen.decisions.astype(np.float64), self.encode(unseen.y)
-        # A row of unknown class is a share of one of each class.
-        unknown = 1 / (1 + len(decision))
         weights = np.ones(len(decision)) if unseen.weights is None else unseen.weights  # (m,)
+        # A row of unknown class is a share of one of each class.
+        unknown = 1 / (1 + weights.sum())
 
         def negative_log_likelihood(log_scale: float) -> float:
             logits = math.exp(log_scale) * decision
@@ -174,3 +199,6 @@ class Numbers:
 
     def strata(self, y: Array) -> Array | None:
         return None
+
+    def doubts(self, unseen: Unseen) -> list[str]:
+        return []

@@ -21,6 +21,9 @@ the distance from the solution in the Hilbert space of k_q changes by
 so the step gamma = 2 eta / m is bounded, for each output, by the one that brings the largest fall.  The
 distance then falls at every step, whatever the batch holds.
 
+Where all points are one batch and nothing is levelled, an exact step may be taken instead: it solves the
+equations of the batch, and its losses are those after the step.
+
 The change of the fixed block is V c with c of only q rows, and other points see it through
 Phi V c = Z c.  So a panel's batches carry c along instead of the block itself, at q operations per point
 and output instead of s, and V c is added to the weights once, at the panel's end.
@@ -34,6 +37,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mercer.method.direct import solve
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.schedule import Panel, Visit
 from mercer.model.expansion import Expansion
@@ -51,6 +55,7 @@ class Step:
     m: int
     beta: float  # typical k_q(x, x), with the ridge
     ridge: float = 0.0
+    exact: bool = False  # solve the equations of the batch, which is all points
 
     @property
     def gamma(self) -> float:
@@ -82,7 +87,10 @@ def safe_weights(
 
 @dataclass(frozen=True)
 class Losses:
-    """Of a batch before its step, on the device: means over its points and outputs."""
+    """Of a batch before its step, on the device: means over its points and outputs.
+
+    Of an exact step, after it.
+    """
 
     error: Tensor  # ()  (f - y)², weighted where there are sample weights
     residual: Tensor  # ()  g², which training brings to 0
@@ -106,10 +114,13 @@ def descend(
     for batch in visit.batches:
         weight = None if sample_weight is None else sample_weight[batch]
         error = descent.error(batch, y[batch])  # (m, l)
+        if step.exact:
+            error = descent.solve(batch, error, weight)
         squares = error.square()
         g = descent.residual(batch, error, weight)  # (m, l)
         losses = Losses((squares if weight is None else squares.mul_(weight)).mean(), g.square().mean())
-        descent.step(batch, g, safe[batch], step.gamma, weight)
+        if not step.exact:
+            descent.step(batch, g, safe[batch], step.gamma, weight)
         yield batch, losses
     descent.finish()
 
@@ -155,10 +166,21 @@ class PanelDescent:
         g = error if weight is None else error.mul_(weight)
         if self.ridge:
             g.add_(self.model.of_rows(batch), alpha=self.ridge)
+            g.add_(self.change[self._local(batch)], alpha=self.ridge)  # not 0 after an exact step
             V_t = self.preconditioner.V[batch]  # (m, q); of no rows outside the fixed block
             if len(V_t):
                 g.addmm_(V_t, self.c, alpha=self.ridge)
         return g
+
+    def solve(self, batch: slice, error: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Change the batch's weights so that its residual is 0; the error, (m, l), after that."""
+        t = self._local(batch)
+        own = self.products.own[t, t]  # (m, m)
+        short = self.ridge * self.model.of_rows(batch)  # (m, l)
+        missing = error + (short if weight is None else short / weight)  # W^-1 g
+        self.change[t].sub_(solve(own, missing, self.ridge, weight))
+        self.changed = True
+        return error.addmm_(own, self.change[t])
 
     def step(
         self, batch: slice, g: Tensor, safe: Tensor, gamma: float, weight: Tensor | None = None

@@ -52,11 +52,12 @@ class Plan:
     preparation: str = "as given"  # what is done to the features
     data_on_disk: bool = False  # the data is memory-mapped
     notes: tuple[str, ...] = ()  # fallbacks
+    direct: bool = False  # the equations are solved at once, by one exact step
 
     @property
     def step(self) -> Step:
         """What training reads of the plan."""
-        return Step(self.step_size, self.batch_size, self.beta, self.ridge)
+        return Step(self.step_size, self.batch_size, self.beta, self.ridge, self.direct)
 
     @property
     def critical_batch_size_plain(self) -> float:
@@ -104,7 +105,8 @@ class Plan:
 
     @property
     def _work_bytes(self) -> float:
-        return work_bytes(self.n, self.n_outputs, self.subsample_size, self._element_size)
+        s = self.n if self.direct else self.subsample_size
+        return work_bytes(self.n, self.n_outputs, s, self._element_size)
 
     @property
     def advice(self) -> str:

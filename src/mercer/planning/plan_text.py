@@ -33,10 +33,22 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     own, fresh = plan.paper_rule_own_critical, paper.critical_batch_size
     plain = f"{plan.critical_batch_size_plain:.1f}"
     ridge = "0 interpolates" if plan.ridge == 0 else "noise level per point"
-    found = [
+    shown = [
         ("data", f"{plan.n:,} × {plan.d:,}", f"points × features; outputs: {plan.n_outputs:,}"),
         ("features", "", plan.preparation + on_disk),
         ("kernel", plan.kernel, f"{plan.precision} on {plan.device} ({plan.device_name})"),
+    ]
+    last = [("ridge", f"{plan.ridge:.3g}", ridge)]
+    notes = [("note", "", note) for note in plan.notes]
+    if plan.direct:
+        method = "few rows, so all equations are solved at once: no batches, no epochs"
+        shown += [
+            ("S_G", in_words(plan.memory), needs),
+            ("m*(k)", plain, "largest useful batch of gradient descent, for comparison"),
+            ("method", "direct", method),
+        ]
+        return shown + last + notes
+    shown += [
         ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
         ("S_G", in_words(plan.memory), needs),
         ("kept", in_words(plan.kept_memory), f"kernel values kept; inner products {plan.products}"),
@@ -55,13 +67,13 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         ("m*(k_G)", _short(plan.critical_batch_size), "largest useful batch after levelling"),
         ("m", f"{plan.batch_size:,}", f"batch, limited by {plan.bound}: {advice(plan)}"),
         ("eta", f"{plan.step_size:.4g}", "step size"),
-        ("ridge", f"{plan.ridge:.3g}", ridge),
+        *last,
         ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
     ]
     if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
         value = f"{_seconds(plan.first_epoch_seconds)}, {_seconds(plan.later_epoch_seconds)}"
-        found.append(("time", value, "predicted for the first epoch and for each later one"))
-    return found + [("note", "", note) for note in plan.notes]
+        shown.append(("time", value, "predicted for the first epoch and for each later one"))
+    return shown + notes
 
 
 def table(plan: Plan) -> str:

@@ -13,10 +13,11 @@ from mercer.report.charts import Axis, Chart
 from mercer.report.markup import Markup, element, figure, join, table
 from mercer.report.numbers import duration, number, three_decimals
 from mercer.training.events.dispatch import INTERRUPTED
-from mercer.training.history import Epoch, loss_name
+from mercer.training.history import Epoch, in_epochs, loss_name
 
 # Points drawn of a long spectrum, evenly spaced on the logarithmic axis.
 MOST_EIGENVALUES = 160
+SOLVED_AT_ONCE = "Nothing was levelled: there are so few rows that the equations were solved directly."
 # Most epochs that are drawn with a dot each on the learning curve.
 MOST_EPOCH_DOTS = 30
 
@@ -85,10 +86,12 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
     if not history.epochs:
         parts.append(f"Training stopped within the first epoch because {stop_reason(model)}.")
     else:
-        epochs = f"{len(history):,} {'epoch' if len(history) == 1 else 'epochs'}"
-        seconds = sum(epoch.seconds for epoch in history.epochs)
+        seconds = duration(sum(epoch.seconds for epoch in history.epochs))
         parts.append(
-            f"Training ran for {epochs} ({duration(seconds)}) and stopped because {stop_reason(model)}."
+            f"The equations were solved directly ({seconds})."
+            if solved_directly(model)
+            else f"Training ran for {in_epochs(len(history))} ({seconds}) and stopped because "
+            f"{stop_reason(model)}."
         )
     best = best_weights(model)
     if best is not None:
@@ -96,6 +99,10 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
     if not model.converged_:
         parts.append(" Training had not converged, so more epochs may improve the model.")
     return join(*parts)
+
+
+def solved_directly(model: Model) -> bool:
+    return bool(model.plan_.direct and model.converged_)
 
 
 def stop_reason(model: Model) -> str:
@@ -118,7 +125,7 @@ def _learning_curve(model: Model) -> Markup:
     epochs, best = model.history_.epochs, best_weights(model)
     title = "Learning curve"
     if len(epochs) < 2:
-        return element("div", element("h3", title), element("p", _few_epochs(epochs)))
+        return element("div", element("h3", title), element("p", _few_epochs(model)))
     numbers, train, held_out = (
         np.array(model.history_.column(name), dtype=float)  # NaN for None
         for name in ("number", "train_loss", "validation_loss")
@@ -145,16 +152,15 @@ def _learning_curve(model: Model) -> Markup:
     return figure(title, chart.markup(title, f"Training loss, {description}."), caption, key)
 
 
-def _few_epochs(epochs: tuple[Epoch, ...]) -> str:
+def _few_epochs(model: Model) -> str:
+    epochs = model.history_.epochs
     if not epochs:
         return "Training stopped before the end of the first epoch, so there is no curve."
     epoch = epochs[0]
     held_out = epoch.validation_loss
     also = "" if held_out is None else f", the held-out loss {number(held_out)}"
-    return (
-        "There was only one epoch, so there is no curve. "
-        f"The training loss was {number(epoch.train_loss)}{also}."
-    )
+    why = "The equations were solved directly" if solved_directly(model) else "There was only one epoch"
+    return f"{why}, so there is no curve. The training loss was {number(epoch.train_loss)}{also}."
 
 
 def _spectrum(model: Model) -> Markup:
@@ -164,20 +170,22 @@ def _spectrum(model: Model) -> Markup:
         return Markup("")
     index = np.arange(1, len(values) + 1)
     last = min(q, len(values))
-    levelled = np.minimum(values, values[last - 1])
     spread = np.geomspace(1, len(values), MOST_EIGENVALUES).round().astype(int)
-    shown = np.unique([*spread, last]) - 1
+    shown = np.unique([*spread, *([last] * bool(last))]) - 1
     y = Axis.around("eigenvalue λᵢ of K / n", values, log=True)
     chart = Chart(Axis("index i", 1, len(values), log=len(values) > 5), y)
-    chart.line(index[shown], levelled[shown], "b wide")
+    caption, key = SOLVED_AT_ONCE, [("a", "kernel")]
+    if q:
+        levelled = np.minimum(values, values[last - 1])
+        chart.line(index[shown], levelled[shown], "b wide")
+        chart.line([last, last], [y.low, y.high], "soft dashed")
+        before, after = number(plan.critical_batch_size_plain, 2), number(plan.critical_batch_size, 2)
+        caption = (
+            f"Levelling lowers the first q = {q:,} eigenvalues (dashed line) to the last of them. This "
+            f"raises the critical batch size from {before} to {after} rows."
+        )
+        key.append(("b wide", "levelled kernel"))
     chart.line(index[shown], values[shown], "a")
-    chart.line([last, last], [y.low, y.high], "soft dashed")
-    before, after = number(plan.critical_batch_size_plain, 2), number(plan.critical_batch_size, 2)
-    caption = (
-        f"Levelling lowers the first q = {q:,} eigenvalues (dashed line) to the last of them. This "
-        f"raises the critical batch size from {before} to {after} rows."
-    )
-    key = [("a", "kernel"), ("b wide", "levelled kernel")]
     title = "Spectrum of the kernel"
     description = f"Eigenvalues from {number(values[0])} down to {number(values[-1])}."
     return figure(title, chart.markup(title, description), caption, key)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# What makes the matrix of the ridge 0 invertible in float64, far below any noise.
-JITTER = 1e-8
+from mercer.method.direct import JITTER
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import Kernel
-from mercer.selection.leave_one_out import JITTER, leave_one_out_once
+from mercer.method.direct import JITTER
+from mercer.selection.leave_one_out import leave_one_out_once
 from mercer.selection.variants import Variant
 
 # Points of a half, and how many of them each weight needs; with fewer, nothing is learned.

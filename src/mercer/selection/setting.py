@@ -56,7 +56,7 @@ class LeftOut:
 
     rows: Array  # (s,)
     decisions: Array  # (s, l)
-    weights: Array  # (s,)
+    weights: Array  # (s,)  their sum is the number of different rows
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def choose_setting(
     dtype: torch.dtype,
     usable: float,
     bytes_pay: bool,
+    solves: bool = False,
     strata: Array | None = None,
     sample_weight: Array | None = None,
     on_tried: Callable[[int], None] = lambda count: None,
@@ -87,12 +88,13 @@ def choose_setting(
     """Fit the inputs on the training rows, and search for what the user left open.
 
     `usable` is the memory that the search may use, in bytes.  `bytes_pay` says that products of bytes
-    are faster than those of floats.  `strata` are the classes of all rows, if there are any.
+    are faster than those of floats.  `solves`: unless the data is stored as bytes, the equations will be
+    solved in float64, whatever `dtype` is.  `strata` are the classes of all rows, if there are any.
     """
     named = isinstance(request.kernel, str)
     fixed = None if named else as_kernel(request.kernel, 1.0)
     _check_axes(request, fixed)
-    variants = _variants(x, rows, request, dtype, bytes_pay)
+    variants = _variants(x, rows, sample_weight, request, dtype, bytes_pay)
     plain = next(iter(variants.values()))
     if not (
         request.ridge is None or (named and (request.bandwidth is None or request.kernel == "auto"))
@@ -102,6 +104,7 @@ def choose_setting(
 
     widest = max(v.width for v in variants.values())
     count, n_workers = search_points(usable, widest, FINE_POINTS, workers_for(CPU).count)
+    carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
     with small_operations(CPU):  # the same numbers for any number of threads
         found = select(
@@ -112,7 +115,7 @@ def choose_setting(
             request.ridge,
             weights=sample.weights,
             metric=_may_learn(request),
-            rounding=torch.finfo(dtype).eps * math.sqrt(len(rows)),
+            rounding=torch.finfo(carried).eps * math.sqrt(len(rows)),
             on_progress=on_tried,
             workers=Workers(1) if n_workers == 1 else workers_for(CPU),
         )
@@ -120,6 +123,7 @@ def choose_setting(
     kernel = fixed or as_kernel(best.kernel, best.bandwidth)
     inputs = _prepared(variants[best.features], kernel, x, rows, request, found)
     weights = row_weights(sample.rows, rows, strata, sample_weight).numpy()
+    weights = weights * (len(sample.x) / weights.sum())
     left_out = None
     if bool(torch.isfinite(found.decisions).all()):
         left_out = LeftOut(sample.rows, found.decisions[sample.groups].numpy(), weights)
@@ -149,7 +153,12 @@ def _check_axes(request: SettingRequest, fixed: Kernel | None) -> None:
 
 
 def _variants(
-    x: Matrix, rows: Array, request: SettingRequest, dtype: torch.dtype, bytes_pay: bool
+    x: Matrix,
+    rows: Array,
+    weight: Array | None,
+    request: SettingRequest,
+    dtype: torch.dtype,
+    bytes_pay: bool,
 ) -> dict[str, Inputs]:
     """The ways to prepare the features that are tried, the plainest first."""
     if request.inputs is not None:
@@ -165,7 +174,7 @@ def _variants(
         and not declared
         and (kernel == "auto" or not as_kernel(kernel, 1.0).absolute)
     )
-    plain, deviations = fit_inputs(x, rows, translation_invariant=invariant, as_bytes=as_bytes)
+    plain, deviations = fit_inputs(x, rows, weight, translation_invariant=invariant, as_bytes=as_bytes)
     if deviations is None:
         return {AS_GIVEN: plain}
     scaled = replace(plain, scale=torch.where(deviations > 0, deviations, 1.0), standardised=True)
@@ -189,18 +198,18 @@ def _variants(
         return found
     features = torch.arange(plain.n_features) if plain.columns is None else plain.columns
     if request.scale == "rank" or (automatic and is_table):
-        found[BY_RANK] = with_table(plain, x, rows, {}, ranked=True)
+        found[BY_RANK] = with_table(plain, x, rows, {}, weight, ranked=True)
     if declared:
         places = torch.tensor([i for i, j in enumerate(features.tolist()) if j in declared])
         coded = find_categories(x, rows, features, places)
-        return {k: with_table(v, x, rows, coded, ranked=k == BY_RANK) for k, v in found.items()}
+        return {k: with_table(v, x, rows, coded, weight, ranked=k == BY_RANK) for k, v in found.items()}
     if request.categorical_features == "auto" and open_ and is_table:
         coded = find_categories(x, rows, features)
         if coded and sum(len(v) for v in coded.values()) <= MOST_INDICATORS:
             # Beside numbers in units of their own, a category would count for nothing or for everything.
             comparable = [k for k in found if k != AS_GIVEN or one_scale or len(found) == 1]
             for k, v in [(k, found[k]) for k in comparable]:
-                found[f"{k}, categories"] = with_table(v, x, rows, coded, ranked=k == BY_RANK)
+                found[f"{k}, categories"] = with_table(v, x, rows, coded, weight, ranked=k == BY_RANK)
     return found
 
 

@@ -114,16 +114,26 @@ def median_distance(points: Points) -> float:
 
 
 def with_table(
-    plain: Inputs, x: Matrix, rows: Array, coded: dict[int, Tensor], *, ranked: bool
+    plain: Inputs,
+    x: Matrix,
+    rows: Array,
+    coded: dict[int, Tensor],
+    sample_weight: Array | None = None,
+    *,
+    ranked: bool,
 ) -> Inputs:
     """Inputs that map columns: numbers by rank if asked, features in `coded` as categories."""
     features = torch.arange(plain.n_features) if plain.columns is None else plain.columns
-    table = TableMap.fit(x, rows, features, coded, ranked=ranked)
-    sample = table.apply(plain.varying(take(x, rows[:QUANTILE_ROWS]))[0]).to("cpu").double()  # (m, w)
-    shift, n_numbers = sample.mean(0), len(table.numbers)
+    rows = rows[:QUANTILE_ROWS]
+    weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
+    weights = weights.double()  # (m,)
+    table = TableMap.fit(x, rows, features, coded, weights, ranked=ranked)
+    sample = table.apply(plain.varying(take(x, rows))[0]).to("cpu").double()  # (m, w)
+    share = weights / weights.sum()
+    shift, n_numbers = share @ sample, len(table.numbers)  # (w,)
     scale = torch.full_like(shift, INDICATOR_SCALE)
     if ranked:
-        scale[:n_numbers] = (sample - shift)[:, :n_numbers].square().mean(0).sqrt()
+        scale[:n_numbers] = (share @ (sample - shift)[:, :n_numbers].square()).sqrt()
     elif plain.scale is None:
         scale[:n_numbers] = 1.0
     else:
