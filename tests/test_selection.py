@@ -8,6 +8,9 @@ import mercer
 from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
 from mercer.method.direct import JITTER
+from mercer.operators.workers import Workers
+from mercer.selection import search
+from mercer.selection.candidates import Candidate
 from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
 from mercer.selection.search import select
 from mercer.selection.variants import Variant
@@ -118,3 +121,41 @@ def test_a_selection_reads_as_a_short_table(rng):
     assert lines[2].endswith("chosen")
     assert f"{len(chosen.candidates)} tried" in repr(chosen)
     assert len(repr(chosen)) < 300
+
+
+def test_the_last_comparison_trains_on_some_points_and_judges_on_others(rng, monkeypatch):
+    for name, value in (("FINAL_POINTS", 40), ("MOST_POINTS", 60)):
+        monkeypatch.setattr(search, name, value)
+    X, y = rng.normal(size=(70, 2)), torch.from_numpy(rng.normal(size=(70, 1)))
+    w = torch.from_numpy(rng.uniform(0.5, 2, size=70))
+    found = search._Search(
+        as_given(X), y, lambda n: w[:n], makers("laplacian"), 0.0, lambda n: None, Workers(1)
+    )
+    metric = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    candidate = Candidate("laplacian", 1.5, 0.2, 0.5, True, 60)
+    losses = found.last_comparison(
+        [search.Judged(candidate, metric, 1.0), search.Judged(candidate, None, 1.0)]
+    )
+    for loss, scales in zip(losses, (metric.numpy(), np.ones(2)), strict=True):
+        x = torch.from_numpy(X * scales)
+        K = mercer.Laplacian(1.5)(x, x)
+        centred = y - (w[:40, None] * y[:40]).sum() / w[:40].sum()
+        alpha = torch.linalg.solve(K[:40, :40] + 0.2 * torch.diag(1 / w[:40]), centred[:40])
+        errors = K[40:60, :40] @ alpha - centred[40:60]
+        assert loss == pytest.approx(float((w[40:60, None] * errors.square()).mean()), rel=1e-8)
+
+
+def test_with_many_rows_the_kernels_are_compared_on_many_points(rng, monkeypatch):
+    """What is best on a few points may not be on many."""
+    X = rng.normal(size=(5_000, 4))
+    y = np.sin(X[:, 0]) + rng.normal(size=5_000)  # noise makes kernels alike
+    seen = []
+
+    def last_comparison(self, judged):
+        seen.append([one.candidate.kernel for one in judged])
+        return [float(one.candidate.kernel != "gaussian") for one in judged]
+
+    monkeypatch.setattr(search._Search, "last_comparison", last_comparison)
+    model = KernelRegressor(random_state=0, max_iter=1).plan(X, y)
+    assert len(set(seen[0])) == len(seen[0]) > 1
+    assert ("gaussian" in seen[0]) == ("gaussian" in model.kernel)

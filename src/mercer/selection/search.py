@@ -3,9 +3,11 @@
 The search goes from coarse to fine.  All kernels, all ways to prepare the features, widely spaced
 bandwidths around the median distance and all ridges are tried on a few points.  Those that may still be
 the best are tried again on more points, with bandwidths beside the best of them.  For the best few, a
-metric is learned on one half of two thousand points and judged on the other.  The winner's bandwidth and
-ridge are refined on all of them.  A setting drops out when a paired comparison of its errors with those
-of the best setting rejects it.
+metric is learned on one half of two thousand points and judged on the other.  With more rows, the best
+of each kernel are compared once more, trained on three thousand points and judged on others, since what
+is best for few points may not be for many.  The winner's bandwidth and ridge are refined on two thousand
+points.  A setting drops out when a paired comparison of its errors with those of the best setting
+rejects it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel
 from mercer.method.critical_batch import ROUNDING_IN_TARGETS
+from mercer.method.direct import JITTER, solve
 from mercer.operators.workers import Workers
 from mercer.selection.candidates import Candidate, Selection, leaders
 from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
@@ -53,6 +56,11 @@ MOST_LEARNERS = 4
 TRIAL_POINTS = 400
 FINALISTS = 2
 FINAL_TOLERANCE = 0.05
+# Points of the last comparison, to train on and to judge, and how close the best of a kernel must be.
+FINAL_POINTS = 3_000
+JUDGING_POINTS = 1_500
+LAST_TOLERANCE = 0.2
+MOST_POINTS = FINAL_POINTS + JUDGING_POINTS
 # Bandwidths of the first round, as multiples of the median distance between points; of the other two,
 # as multiples of the best so far.
 ROUGH_STEP = 4.0
@@ -113,7 +121,8 @@ class _Search:
         workers: Workers,
     ) -> None:
         self.variants = variants
-        self.y = y.double()
+        self.all_y = y.double()
+        self.y = self.all_y[:FINE_POINTS]
         self.weights = weights
         self.kernels = kernels
         self.rounding = rounding
@@ -244,6 +253,25 @@ class _Search:
                 results.append(Judged(judged, metric, judged.loss / (float(plain.mean()) or 1.0)))
         return min(results, key=lambda found: found.candidate.rank)
 
+    def last_comparison(self, judged: list[Judged]) -> list[float]:
+        """The loss of each, trained on many points, at others."""
+        w = self.weights(MOST_POINTS)[:, None]  # (s, 1)
+        train, rest = slice(0, FINAL_POINTS), slice(FINAL_POINTS, MOST_POINTS)
+        y = self.all_y - (w[train] * self.all_y[train]).sum(0) / w[train].sum()  # (s, l)
+        losses = [math.inf] * len(judged)
+
+        def work(i: int, worker: int) -> None:
+            candidate, metric, _ = judged[i]
+            kernel = self.kernels[candidate.kernel](candidate.bandwidth)
+            points = self.variants[candidate.features].points(kernel, slice(0, MOST_POINTS), metric)
+            K = kernel.block(points[train], points[train], same=True)
+            alpha = solve(K, y[train], max(candidate.ridge, JITTER), w[train])
+            f = kernel.block(points[rest], points[train]) @ alpha  # (s', l)
+            losses[i] = float((w[rest] * (f - y[rest]).square()).mean())
+
+        self.workers.run(work, len(judged))
+        return losses
+
     def left_out(self, best: Candidate, metric: Tensor | None) -> Tensor:
         """Predictions of each point from all others with this setting, (s, l)."""
         y, root = self.targets(len(self.y))
@@ -299,7 +327,7 @@ def select(
         beside = [_setting(c, f, c.ridge) for c in first for f in COARSE_FACTORS]
         coarse += search.measure(beside, COARSE_POINTS)
     best, weighting = _narrowed(search, coarse, metric and bandwidth is None, ridge is not None)
-    if len(y) > COARSE_POINTS or weighting is not None:
+    if len(search.y) > COARSE_POINTS or weighting is not None:
         best = _refined(search, best, weighting, bandwidth is None, ridge is None)
     if best.loss > NO_BETTER:
         best, weighting = replace(best, metric_steps=0), None
@@ -318,11 +346,21 @@ def _narrowed(
         tried = search.learned(learners[:MOST_LEARNERS], TRIAL_POINTS, JUDGED_STEPS[:-1], ridge_is_given)
         ranked = sorted((found.candidate for found in tried), key=lambda c: c.rank)
         close = [c for c in ranked[:FINALISTS] if search.may_be_best(c, ranked[0], FINAL_TOLERANCE)]
+        many = len(search.all_y) >= MOST_POINTS
+        if many:
+            close = [
+                c
+                for c in _first_of_each_kernel(ranked)
+                if c.loss <= (1 + LAST_TOLERANCE) * ranked[0].loss
+            ]
         plain = [c for c in learners if c.family in {other.family for other in close}]
         finals = search.learned(plain, HALF_POINTS, JUDGED_STEPS, ridge_is_given)
         # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
         whole = search.measure([_setting(c, ridge=c.ridge) for c in plain], FINE_POINTS)
-        best = min(range(len(plain)), key=lambda i: finals[i].share * whole[i].loss)
+        losses = [final.share * one.loss for final, one in zip(finals, whole, strict=True)]
+        if many and len(plain) > 1:
+            losses = search.last_comparison(finals)
+        best = min(range(len(plain)), key=losses.__getitem__)
         if finals[best].metric is None:
             return whole[best], None
         return finals[best].candidate, finals[best].metric
@@ -331,10 +369,15 @@ def _narrowed(
     return min(first, key=lambda c: c.rank), None
 
 
+def _first_of_each_kernel(candidates: list[Candidate]) -> list[Candidate]:
+    kernels = [c.kernel for c in candidates]
+    return [c for i, c in enumerate(candidates) if kernels.index(c.kernel) == i]
+
+
 def _each_kernel_first(candidates: list[Candidate]) -> list[Candidate]:
     """The best of each kernel before the others."""
-    kernels = [c.kernel for c in candidates]
-    return sorted(candidates, key=lambda c: kernels.index(c.kernel) != candidates.index(c))
+    first = _first_of_each_kernel(candidates)
+    return first + [c for c in candidates if c not in first]
 
 
 def _can_learn(search: _Search, candidate: Candidate) -> bool:

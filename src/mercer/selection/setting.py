@@ -17,7 +17,7 @@ from mercer.operators.workers import Workers, small_operations, workers_for
 from mercer.planning.memory import search_points
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
-from mercer.selection.search import CANDIDATES, FINE_POINTS, NO_BETTER, Found, select
+from mercer.selection.search import CANDIDATES, FINE_POINTS, MOST_POINTS, NO_BETTER, Found, select
 from mercer.selection.variants import Variant, with_table
 
 CPU = torch.device("cpu")
@@ -104,6 +104,8 @@ def choose_setting(
 
     widest = max(v.width for v in variants.values())
     count, n_workers = search_points(usable, widest, FINE_POINTS, workers_for(CPU).count)
+    if search_points(usable, widest, MOST_POINTS, workers_for(CPU).count) == (MOST_POINTS, n_workers):
+        count = MOST_POINTS
     carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
     with small_operations(CPU):  # the same numbers for any number of threads
@@ -122,11 +124,13 @@ def choose_setting(
     best = found.selection.best
     kernel = fixed or as_kernel(best.kernel, best.bandwidth)
     inputs = _prepared(variants[best.features], kernel, x, rows, request, found)
-    weights = row_weights(sample.rows, rows, strata, sample_weight).numpy()
-    weights = weights * (len(sample.x) / weights.sum())
     left_out = None
     if bool(torch.isfinite(found.decisions).all()):
-        left_out = LeftOut(sample.rows, found.decisions[sample.groups].numpy(), weights)
+        judged = (sample.groups < len(found.decisions)).numpy()
+        weights = row_weights(sample.rows[judged], rows, strata, sample_weight).numpy()
+        weights = weights * (len(found.decisions) / weights.sum())
+        decisions = found.decisions[sample.groups[judged]].numpy()
+        left_out = LeftOut(sample.rows[judged], decisions, weights)
     note = None
     if best.loss > NO_BETTER and best.n_points >= FEWEST_TO_SAY:
         note = (
