@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from mercer.kernels import Gaussian
 from mercer.planning.rehearsal import FRESH_MEMORY_FACTOR, with_predicted_seconds
 from mercer.planning.resource import Rates
 
-FREE = Rates(feature=0.0, write=0.0, read=0.0, read_two=0.0, read_output=0.0)
+FREE = Rates(**dict.fromkeys((field.name for field in fields(Rates)), 0.0))
 VALUE = 1e-9
 
 
@@ -117,8 +117,10 @@ def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
 
 
 def test_reading_is_counted_by_outputs():
-    rates = Rates(feature=4.0, write=0.0, read=10.0, read_two=20.0, read_output=2.0)
+    rates = replace(FREE, feature=4.0, read=10.0, read_two=20.0, read_output=2.0)
     assert [rates.reading(l, 4) for l in (1, 2, 3, 16, 18)] == [10.0, 20.0, 22.0, 48.0, 50.0]
+    rates = replace(rates, code=1.0, code_two=2.0, code_output=0.5)
+    assert [rates.reading(l, 2) for l in (1, 2, 3, 16, 18)] == [1.0, 2.0, 2.5, 9.0, 13.0]
 
 
 def test_the_plan_of_an_estimator_is_that_of_its_fit(rng):

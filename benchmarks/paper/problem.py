@@ -132,6 +132,7 @@ def train(
         p.levelled,
         limits,
         kept_memory=kept_memory,
+        kept_as=p.plan.kept_as,
         rows_at_once=rows_at_once,
         shuffled=shuffled,
         watcher=watcher,

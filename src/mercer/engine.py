@@ -176,8 +176,8 @@ def train(
 ) -> Outcome:
     """Train on prepared points, in random order with the subsample first, and centred targets y.
 
-    `options` are those of `assemble`: kept_memory, rows_at_once, held_out, sample_weight, start_from,
-    triangular, shuffled, operator.
+    `options` are those of `assemble`: kept_memory, kept_as, rows_at_once, held_out, sample_weight,
+    start_from, triangular, shuffled, operator.
     """
     return assemble(kernel, points, y, step, preconditioner, limits, **options).run(watcher)
 
@@ -425,6 +425,7 @@ def _training(
         problem.preconditioner,
         settings.limits,
         kept_memory=problem.plan.kept_memory,
+        kept_as=problem.plan.kept_as,
         held_out=held_out,
         sample_weight=weight,
         start_from=None if weights is None else weights.to(y),

@@ -119,6 +119,7 @@ def _epoch_seconds(device: torch.device) -> tuple[float, float]:
             preconditioner,
             Limits(EPOCHS, 0.0, EPOCHS, 0.0),
             kept_memory=plan.kept_memory,
+            kept_as=plan.kept_as,
         )
         seconds = [epoch.seconds for epoch in outcome.history.epochs]
         first.append(seconds[0])

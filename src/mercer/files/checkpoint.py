@@ -196,7 +196,7 @@ def _check_tensors(tensors: dict[str, Tensor], begun: State) -> None:
     """Tensors must have the shapes of a run that has begun on the same problem."""
     shapes = {name: tuple(tensor.shape) for name, tensor in begun.parts()[0].items()}
     expect(set(shapes) <= set(tensors), f"it must have {', '.join(sorted(shapes))}")
-    shapes["best"] = tuple(begun.weights.shape)
+    shapes["best"] = shapes["refined"] = tuple(begun.weights.shape)
     if begun.settled is not None:
         shapes["best_predictions"] = tuple(begun.settled.shape)
     for name in {field.name for field in fields(State)} & set(tensors):

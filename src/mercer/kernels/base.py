@@ -34,6 +34,10 @@ class Kernel(ABC):
         """k(x, x) for each point, (n,)."""
         return torch.ones_like(a.squared_norms)
 
+    def bounds(self, points: Points) -> tuple[float, float] | None:
+        """The smallest and the largest value that k may have on these points; None if not known."""
+        return None
+
     def slope(self, K: Tensor) -> Tensor | None:
         """What the gradient of k in x is made of, from kernel values K; None if that is not known.
 

@@ -67,5 +67,10 @@ class NeuralTangent(Radial):
         result = tangent.mul_(scale)
         return result if out is None else out.copy_(result)
 
+    def bounds(self, points: Points) -> tuple[float, float] | None:
+        # |k(x, z)| is at most the larger of k(x, x) and k(z, z), as for every positive definite kernel.
+        largest = (self.depth + 1) * (points.bound / self.bandwidth**2 + 1)
+        return (-largest, largest)
+
     def diagonal(self, a: Points) -> Tensor:
         return (self.depth + 1) * self._lengths(a).square_()

@@ -64,6 +64,9 @@ class Radial(Kernel):
         # Scaled squared distances, up to 4 times as large, must be finite with room for sums of them.
         return torch.finfo(dtype).max / (64 * max(1.0, abs(self._factor)))
 
+    def bounds(self, points: Points) -> tuple[float, float] | None:
+        return (0.0, 1.0)
+
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         return self._profile_(squared_distances(a, b, same, out, self._factor, self.tolerance))
 

@@ -5,6 +5,7 @@ implementations differ only in how they compute it:
 
     tiled    tiles of K that stay in a core's cache, whole tiles to whole cores
     kept     remembers the tiles that another operator evaluated
+    refined  corrects products with tiles that are kept approximately
 
 None of them knows about batches, steps or labels.
 """

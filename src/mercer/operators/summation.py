@@ -66,10 +66,17 @@ def shaped(memory: Tensor, rows: int, columns: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Tile:
-    """K[columns, rows], (t, R), known or yet to be evaluated."""
+    """K[columns, rows], (t, R), known or yet to be evaluated.
+
+    The values are those of K divided by `factor`.  They are passed to `keep`, which may overwrite them,
+    when they have been used.
+    """
 
     columns: slice
     values: Callable[[Scratch], Tensor]
+    factor: float = 1.0
+    rows: slice | None = None  # part of those that are summed for
+    keep: Callable[[Tensor], None] | None = None
 
     @classmethod
     def known(cls, columns: slice, values: Tensor) -> Tile:
@@ -81,9 +88,12 @@ class Tile:
 
         def job(total: Tensor, scratch: Scratch) -> None:
             K = self.values(scratch)  # (t, R)
-            total.addmm_(weights_t, K)  # (l, R)
+            part = total if self.rows is None else total[:, self.rows]  # (l, R)
+            part.addmm_(weights_t, K, alpha=self.factor)
             if basis is not None and Z is not None:
                 torch.mm(K.T, basis, out=Z)  # (R, q)
+            if self.keep is not None:
+                self.keep(K)
 
         return job
 

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import platformdirs
 import torch
+from torch import Tensor
 
 from mercer.files.whole import write_text_whole
 from mercer.kernels import Gaussian
-from mercer.operators.kept import READ_COLUMNS
+from mercer.operators.storage import CPU_READ_CODES, READ_COLUMNS
 from mercer.operators.summation import pieces
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import cores, torch_threads, workers_for
@@ -54,7 +55,7 @@ USUAL_GAIN = 4.0
 RATE_BYTES = 1 << 26
 FRESH_PROBES = 2
 # Part of the cache key: raised when the engine changes, so that devices are measured again.
-ENGINE = "engine 5"
+ENGINE = "engine 6"
 
 
 def measure_resource(
@@ -116,13 +117,19 @@ def quantised(rows: int) -> int:
 
 def _measure_rates(device: torch.device, feature: float) -> Rates:
     """Seconds with the threads of now, given those of a multiply-add on one core."""
-    write, one, two, most = _memory_rates(device)
+    memory, write = _fresh_memory(device)
+    one, two, most = (_reading(memory, outputs) for outputs in (1, 2, READ_OUTPUTS))
+    codes = memory.view(torch.int16)
+    code_one, code_two, code_most = (_reading(codes, outputs) for outputs in (1, 2, READ_OUTPUTS))
     return Rates(
         feature=feature / workers_for(device).count,
         write=write,
         read=one,
         read_two=two,
         read_output=max(0.0, most - two) / (READ_OUTPUTS - 2),
+        code=code_one,
+        code_two=code_two,
+        code_output=max(0.0, code_most - code_two) / (READ_OUTPUTS - 2),
     )
 
 
@@ -185,29 +192,36 @@ def _product_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, flo
     return by_floats / (PRODUCT_ROWS**2 * PRODUCT_FEATURES), by_floats / by_bytes
 
 
-def _memory_rates(device: torch.device) -> tuple[float, float, float, float]:
-    """Seconds a byte: of fresh memory, and of kept values read with 1, 2 and `READ_OUTPUTS` outputs."""
-    # As training keeps values: K[columns, panel].
+def _fresh_memory(device: torch.device) -> tuple[Tensor, float]:
+    """Memory with as many columns as training keeps values in, and the seconds a byte of it took."""
     shape = (RATE_BYTES // (4 * panel_rows(device)), panel_rows(device))
     write = math.inf
     for _ in range(FRESH_PROBES):
         memory = torch.empty(shape, dtype=torch.float32, device=device)
         write = min(write, fastest(lambda: float(memory.fill_(1.0)[0, 0]), 1))  # noqa: B023
-    workers, parts = workers_for(device), pieces(0, len(memory), READ_COLUMNS)
+    return memory, write / RATE_BYTES
 
-    def seconds(outputs: int) -> float:
-        weights = torch.ones(outputs, len(memory), device=device)
 
-        def read(i: int, worker: int) -> None:
-            torch.mm(weights[:, parts[i]], memory[parts[i]])
+def _reading(memory: Tensor, outputs: int) -> float:
+    """Seconds a byte of kept values, K[columns, panel], or codes of them, in a product with weights."""
+    device, n = memory.device, len(memory)
+    coded = memory.dtype == torch.int16
+    width = max(1, CPU_READ_CODES // memory.shape[1]) if coded else READ_COLUMNS
+    workers, parts = workers_for(device), pieces(0, n, width)
+    weights = torch.ones(outputs, n, device=device)
+    scratch = torch.empty(workers.count, width if coded else 0, memory.shape[1], device=device)
 
-        def run() -> None:
-            workers.run(read, len(parts))
-            float(memory[0, 0])  # waits for the device
+    def read(i: int, worker: int) -> None:
+        values = memory[parts[i]]
+        if coded:
+            values = scratch[worker, : len(values)].copy_(values)
+        torch.mm(weights[:, parts[i]], values)
 
-        return fastest(run, 3) / RATE_BYTES
+    def run() -> None:
+        workers.run(read, len(parts))
+        float(memory[0, 0])  # waits for the device
 
-    return write / RATE_BYTES, seconds(1), seconds(2), seconds(READ_OUTPUTS)
+    return fastest(run, 3) / memory.nbytes
 
 
 def _device_name(device: torch.device) -> str:

@@ -21,11 +21,10 @@ from mercer.method.critical_batch import (
     safe_components,
 )
 from mercer.method.preconditioner import LevelledKernel, level
-from mercer.method.schedule import first_epoch_values
 from mercer.method.spectrum import SMALL_MATRIX, NystromSpectrum, nystrom_spectrum
 from mercer.method.step import best_step_size
-from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import small_operations
+from mercer.planning.keeping import keeping
 from mercer.planning.memory import estimate_points, kept_bytes, work_bytes
 from mercer.planning.plan import EIGHT_BIT, Plan
 from mercer.planning.resource import Resource
@@ -114,8 +113,7 @@ def choose(
     m = requests.batch_size or int(min(batch.m_G, max(estimate.critical(ridge, n), floor)))
     precision = str(points.dtype).removeprefix("torch.")
     size = resource.element_size
-    # Beside the values of the first epoch, Z and all of K for the held-out points.
-    values = first_epoch_values(n, s, max(m, panel_rows(points.x.device))) + n * (q + n_held_out)
+    kept = keeping(kernel, points, s, q, m, n_held_out, size)
     plan = Plan(
         n=n,
         d=d,
@@ -148,11 +146,12 @@ def choose(
             data=0.0 if data_on_disk else points.x.nbytes,
             held_out=n_held_out,
             d=d,
-            values=values,
+            wanted=kept.wanted,
             element_size=size,
         )
         if keeps
         else 0.0,
+        kept_as=kept.code,
         bound=_active_bound(m, batch, n, s, requests),
         eigenvalues=tuple((found.spectrum.sigma / s).tolist()),
         data_on_disk=data_on_disk,

@@ -100,20 +100,20 @@ def data_limit(device: torch.device, usable: float) -> float:
 
 def work_bytes(n: int, n_outputs: int, s: int, element_size: int) -> float:
     """Weights, targets and copies of them, spectrum and workspaces of a run."""
-    per_point = 6 * n_outputs + 4
+    per_point = 9 * n_outputs + 4
     return element_size * (n * per_point + 5 * s * s + WORKSPACE_NUMBERS)
 
 
 def kept_bytes(
-    usable: float, *, work: float, data: float, held_out: int, d: int, values: float, element_size: int
+    usable: float, *, work: float, data: float, held_out: int, d: int, wanted: float, element_size: int
 ) -> float:
-    """What may be kept of `values` kernel values: all of them, or what the rest leaves room for.
+    """What may be kept of kernel values: all that is wanted, or what the rest leaves room for.
 
     `data` are the bytes of the rows in memory, none where they are memory-mapped.  Held-out rows are in
     memory twice, as given and as prepared.
     """
     spare = max(0.0, usable - work - data - 2 * element_size * held_out * d)
-    return min(spare, element_size * values)
+    return min(spare, wanted)
 
 
 def affordable_points(memory: float, matrices: int, features: int, element_size: int) -> int:

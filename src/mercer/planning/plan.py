@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from mercer.files.records import from_data, to_data
 from mercer.method.critical_batch import FreshEstimate
 from mercer.method.step import Step
+from mercer.operators.fixed_point import FixedPoint
 from mercer.planning import plan_text
 from mercer.planning.memory import kept_bytes, work_bytes
 
@@ -51,6 +52,7 @@ class Plan:
     later_epoch_seconds: float | None = None
     preparation: str = "as given"  # what is done to the features
     data_on_disk: bool = False  # the data is memory-mapped
+    kept_as: FixedPoint | None = None  # how kept values are stored; None for as they are
     notes: tuple[str, ...] = ()  # fallbacks
     direct: bool = False  # the equations are solved at once, by one exact step
 
@@ -88,7 +90,7 @@ class Plan:
             data=self._data_bytes,
             held_out=held_out,
             d=self.d,
-            values=math.inf,
+            wanted=math.inf,
             element_size=self._element_size,
         )
         return replace(self, kept_memory=min(self.kept_memory, room))

@@ -51,7 +51,7 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     shown += [
         ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
         ("S_G", in_words(plan.memory), needs),
-        ("kept", in_words(plan.kept_memory), f"kernel values kept; inner products {plan.products}"),
+        ("kept", in_words(plan.kept_memory), f"{_kept(plan)}; inner products {plan.products}"),
         ("m_C", _short(plan.capacity_batch_size), "batch that keeps the device busy"),
         ("m_S", _short(plan.memory_batch_size), "batch whose kernel block would fit in memory"),
         ("m_G", _short(plan.device_batch_size), "batch the device can use"),
@@ -91,6 +91,12 @@ def html_table(plan: Plan) -> str:
         for row in rows(plan)
     )
     return f"<table><caption>Mercer plan</caption>{cells}</table>"
+
+
+def _kept(plan: Plan) -> str:
+    if plan.kept_as is None or not plan.kept_memory:
+        return "kernel values kept"
+    return f"kernel values kept in 16 bits, each within {plan.kept_as.error:.1e}"
 
 
 def _seconds(value: float) -> str:

@@ -21,8 +21,10 @@ from mercer.method.preconditioner import LevelledKernel
 from mercer.method.schedule import first_epoch_values, make_schedule
 from mercer.method.step import descend
 from mercer.model.expansion import Expansion
+from mercer.operators.storage import value_bytes
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.workers import small_operations
+from mercer.planning.keeping import wanted_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Rates
 from mercer.stopwatch import Stopwatch
@@ -48,7 +50,6 @@ def with_predicted_seconds(
     """The plan with the seconds that its first epoch and each later one will take."""
     n, l = y.shape
     s, q = levelled.V.shape
-    size = points.squared_norms.element_size()
     most, V = panel_rows(points.x.device), levelled.V
     m = min(plan.batch_size, most)  # a larger one takes as long a row
     rows = m * (most // m)
@@ -95,8 +96,10 @@ def with_predicted_seconds(
     first = (triangle + n * n_held_out) * value + overhead + steps
     first += FRESH_MEMORY_FACTOR * rates.write * plan.kept_memory
     # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
-    share = min(1.0, plan.kept_memory / (size * (triangle + n * (q + n_held_out))))
-    later = 2 * plan.kept_memory * rates.reading(l, size) + steps
+    size = points.squared_norms.element_size()
+    whole = wanted_bytes(n, triangle, q + n_held_out, size, plan.kept_as)
+    share = min(1.0, plan.kept_memory / whole)
+    later = 2 * plan.kept_memory * rates.reading(l, value_bytes(plan.kept_as, size)) + steps
     later += (1 - share) * (n * (n + n_held_out) * value + overhead)
     return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from mercer.operators.fixed_point import CODE_BYTES
 from mercer.planning.memory import GIB
 
 __all__ = ["GIB", "PAPER_COMPONENTS", "READ_OUTPUTS", "Rates", "Resource", "find_device", "with_memory"]
@@ -39,13 +40,19 @@ class Rates:
     read: float  # one byte of kept values in a product with the weights of one output
     read_two: float  # the same with two, a matrix product
     read_output: float  # what each further output adds to that, up to `READ_OUTPUTS`
+    code: float  # the same three for values that are kept in 16 bits
+    code_two: float
+    code_output: float
 
-    def reading(self, outputs: int, element_size: int) -> float:
+    def reading(self, outputs: int, value_bytes: int) -> float:
         """One byte of kept values in a product with the weights of so many outputs."""
+        one, two, output = self.read, self.read_two, self.read_output
+        if value_bytes == CODE_BYTES:
+            one, two, output = self.code, self.code_two, self.code_output
         if outputs == 1:
-            return self.read
+            return one
         few, more = min(outputs, READ_OUTPUTS) - 2, max(0, outputs - READ_OUTPUTS)
-        return self.read_two + few * self.read_output + more * self.feature / element_size
+        return two + few * output + more * self.feature / value_bytes
 
 
 @dataclass(frozen=True)

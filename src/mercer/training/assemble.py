@@ -13,7 +13,9 @@ from mercer.method.preconditioner import Preconditioner
 from mercer.method.schedule import make_schedule
 from mercer.method.step import Step
 from mercer.operators.base import SquareOperator
+from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptRectangle, KeptSquare
+from mercer.operators.refined import Refined
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
@@ -38,6 +40,7 @@ def assemble(
     limits: Limits,
     *,
     kept_memory: float = 0.0,
+    kept_as: FixedPoint | None = None,
     rows_at_once: int | None = None,
     held_out: HeldOutPart | None = None,
     sample_weight: Tensor | None = None,
@@ -49,9 +52,10 @@ def assemble(
 ) -> Training:
     """A run on points in training order, not yet begun; every row is a centre.
 
-    `kept_memory` are bytes for kernel values to be kept; `rows_at_once` are evaluated together, at least
-    a batch, None for what suits the device; `operator` computes products with K over the points, by
-    default by tiles.  `loss_unit` is that of the losses reported.
+    `kept_memory` are bytes for kernel values to be kept, in 16 bits if `kept_as` says how;
+    `rows_at_once` are evaluated together, at least a batch, None for what suits the device; `operator`
+    computes products with K over the points, by default by tiles.  `loss_unit` is that of the losses
+    reported.
     """
     n, n_outputs = y.shape
     s = len(preconditioner.V)
@@ -72,7 +76,10 @@ def assemble(
             cuts=schedule.cuts,
             basis=preconditioner.V,
         )
-        operator = KeptSquare(tiled, kept_memory) if kept_memory else tiled
+        operator = tiled
+        if kept_memory:
+            kept = KeptSquare(tiled, kept_memory, kept_as)
+            operator = kept if kept_as is None else Refined(kept)
     return Training(
         operator,
         preconditioner,

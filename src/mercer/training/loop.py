@@ -21,6 +21,7 @@ from mercer.method.schedule import Schedule, Visit
 from mercer.method.step import Losses, Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts, SquareOperator
+from mercer.operators.refined import Refined
 from mercer.operators.workers import small_operations
 from mercer.stopwatch import Stopwatch
 from mercer.training.guard import Guard
@@ -42,6 +43,8 @@ SURELY_LEARNED = 0.9
 # Rounding error of a sum in units of eps times the sum of absolute values, and the rows that show it.
 ROUNDING_UNITS = 4.0
 ROUNDING_ROWS = 256
+# Error of products with kept values, beside the residual, from which on they are refined.
+KEPT_ERROR_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class Training:
                 self.operator.panel(panel.rows, nothing, 0)
             if self.held_out is not None:
                 self.held_out.replay(visited, self.model, state)
+            if isinstance(self.operator, Refined) and state.refined is not None:
+                self.operator.refine(state.refined)
 
     def run(self, watcher: Watcher | None = None) -> Outcome:
         with small_operations(self.y.device):
@@ -276,13 +281,33 @@ class Training:
             return reason
         tolerance = self.limits.interpolation_tol * self.guard.nothing
         stalled = progress.stalling.update(residual).stop and self.guard.is_small(residual)
-        if not (stalled or residual <= tolerance):
+        # The error of kept values could hide so much of the residual, and must not be trained on.
+        error = self._error_of_kept_values()
+        coarse = error > KEPT_ERROR_SHARE**2 * residual and error > self._rounding()
+        residual = (math.sqrt(residual) + math.sqrt(error)) ** 2
+        if residual > tolerance and (coarse or not stalled):
+            if coarse and progress.epoch <= self.limits.max_iter:
+                self._refine()
             return ""
         if max(tolerance, residual) <= ROUNDING_UNITS**2 * self._rounding():
             return limit_of(self.guard.precision)
         if residual <= tolerance:
             return SOLVED if progress.step.ridge else INTERPOLATED
         return STALLED
+
+    def _error_of_kept_values(self) -> float:
+        """Mean squared error of products that read them."""
+        if not isinstance(self.operator, Refined):
+            return 0.0
+        return self.operator.error(self.schedule.panels[0].rows, self.state.weights)
+
+    def _refine(self) -> None:
+        """Evaluate the product with the weights as they are, for the epochs that follow."""
+        assert isinstance(self.operator, Refined)
+        watch = Stopwatch()
+        self.state.refined = self.state.weights.clone()
+        self.operator.refine(self.state.refined)
+        self.state.progress.seconds += watch.seconds  # of the epoch that begins
 
     def _rounding(self) -> float:
         """Mean square of the rounding error of f: each sum may be off by eps sum_j |alpha_j| k_j."""

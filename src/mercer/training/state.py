@@ -57,6 +57,7 @@ class State:
     best: Tensor | None = None  # (p, l)  of the lowest held-out loss
     best_predictions: Tensor | None = None  # (n_val, l)
     settled: Tensor | None = None  # (n_val, l)  see validation.py
+    refined: Tensor | None = None  # (p, l)  weights whose product was last evaluated; see loop.py
 
     @classmethod
     def begin(cls, step: Step, limits: Limits, weights: Tensor, n: int) -> State:
@@ -105,7 +106,7 @@ class State:
         if missing:
             raise ValueError(f"The checkpoint lacks {', '.join(sorted(missing))}: it is damaged.")
         # Laid out in memory as in training, so that sums round alike.
-        weights = {"weights", "good", "started", "best"}
+        weights = {"weights", "good", "started", "best", "refined"}
         found = {
             name: by_output(tensor.to(like)) if name in weights else tensor.to(like, copy=True)
             for name, tensor in tensors.items()

@@ -1,0 +1,62 @@
+"""What is kept of K for later epochs, and how.
+
+Later epochs read what the first has evaluated, as long as memory lasts.  Two bytes a value hold twice as
+many rows as four and are read faster, at an error that training corrects for where it matters (see
+`operators/refined.py`).  So they are used where the error is small and there is much to keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from mercer.data.points import Points
+from mercer.kernels.base import Kernel
+from mercer.method.schedule import first_epoch_values
+from mercer.operators.fixed_point import FixedPoint
+from mercer.operators.storage import value_bytes
+from mercer.operators.tiled import panel_rows
+
+# Largest error of a kept value as a share of the mean of k(x, x): that of kernels between 0 and 1, times
+# eight.  A kernel without bounds may have a few values so large that the others would get no digits.
+CODE_ERROR_SHARE = 2.0**-14
+# Rows that show the mean of k(x, x).
+DIAGONAL_SAMPLE = 1_024
+# Up to this many bytes, values are kept as they are: an epoch reads them in hundredths of a second.
+SMALL_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Bytes that keeping everything takes, and the code of kept values; None keeps them as they are."""
+
+    wanted: float
+    code: FixedPoint | None
+
+
+def keeping(
+    kernel: Kernel, points: Points, s: int, q: int, m: int, n_held_out: int, element_size: int
+) -> Keeping:
+    """How the values of the first epoch, Z, and all of K for the held-out points would be kept."""
+    n = len(points)
+    values = first_epoch_values(n, s, max(m, panel_rows(points.x.device)))
+    code = _code(kernel, points) if element_size * values > SMALL_BYTES else None
+    return Keeping(wanted_bytes(n, values, q + n_held_out, element_size, code), code)
+
+
+def wanted_bytes(
+    n: int, values: float, others: int, element_size: int, code: FixedPoint | None
+) -> float:
+    """Bytes of the values of a first epoch, and of `others` more for each point, kept as they are."""
+    return value_bytes(code, element_size) * values + element_size * n * others
+
+
+def _code(kernel: Kernel, points: Points) -> FixedPoint | None:
+    """16 bits for kernel values on these points, if that is close enough to float32."""
+    bounds = kernel.bounds(points)
+    if points.dtype != torch.float32 or bounds is None:
+        return None
+    code = FixedPoint(*bounds)
+    typical = float(kernel.diagonal(points[:DIAGONAL_SAMPLE]).mean())
+    return code if code.error <= CODE_ERROR_SHARE * typical else None
