@@ -70,6 +70,7 @@ def test_public_names_are_locked():
         "TimeLimit",
         "load",
         "measure_resource",
+        "release_memory",
     ]
 
 

@@ -14,7 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 import mercer
 from mercer.engine import HeldOutPart, Limits, Requests, Watcher, choose, train
 from mercer.kernels import Gaussian
-from mercer.planning.rehearsal import FRESH_MEMORY_FACTOR, with_predicted_seconds
+from mercer.planning import calibration, keeping
+from mercer.planning.calibration import fresh_byte_seconds
+from mercer.planning.epochs import expected_epochs
+from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Rates
 
 FREE = Rates(**dict.fromkeys((field.name for field in fields(Rates)), 0.0))
@@ -101,6 +104,7 @@ def test_a_rehearsal_is_short_whatever_the_batch(clock, rng, desk):
 
 
 def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
+    mercer.release_memory()
     kernel = Gaussian(3.0)
     points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())
     y = torch.ones(1_000, 3)
@@ -109,7 +113,7 @@ def test_memory_counts_by_the_rates_of_the_device(clock, rng, desk):
     rates = replace(FREE, write=2e-9, read=7.0, read_two=1e-9, read_output=1e-10)
     costly = with_predicted_seconds(plan, rates, kernel, points, levelled, y)
     assert costly.first_epoch_seconds - free.first_epoch_seconds == pytest.approx(
-        FRESH_MEMORY_FACTOR * 2e-9 * plan.kept_memory
+        2e-9 * plan.kept_memory
     )
     assert costly.later_epoch_seconds - free.later_epoch_seconds == pytest.approx(
         2 * 1.1e-9 * plan.kept_memory
@@ -159,3 +163,66 @@ def test_a_single_epoch_keeps_nothing(rng):
     )
     assert once.kept_memory == 0 < twice.kept_memory
     assert once.peak_memory < twice.peak_memory
+
+
+def test_much_is_kept_only_if_the_epochs_expected_gain_from_it(clock, rng, desk, monkeypatch):
+    mercer.release_memory()
+    kernel = Gaussian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())
+    y = torch.ones(1_000, 3)
+    plan, levelled = choose(kernel, points, 3, desk, requests=Requests(200, 20, 100))
+
+    def kept(write, epochs, plan=plan):
+        rates = replace(FREE, write=write)
+        return with_predicted_seconds(plan, rates, kernel, points, levelled, y, 0, epochs)
+
+    slow = 1.0  # a second a byte, where values take nanoseconds
+    assert kept(slow, 2).kept_memory == plan.kept_memory  # little memory is not worth a thought
+    monkeypatch.setattr(keeping, "SMALL_BYTES", 0)
+    monkeypatch.setattr(calibration, "SMALL_BYTES", 1 << 40)  # the rates above are those of now
+    whole = kept(0.0, 2)
+    assert whole.kept_memory == plan.kept_memory
+    assert whole.expected_epochs == 2
+    none = kept(slow, 2)
+    assert none.kept_memory == 0
+    assert none.later_epoch_seconds == pytest.approx(VALUE * 1_000**2, rel=0.3)
+    assert none.expected_seconds == none.first_epoch_seconds + none.later_epoch_seconds
+    byte = VALUE * 1_000**2 / plan.kept_memory  # what a kept byte saves in an epoch
+    assert kept(10 * byte, 2).kept_memory == 0 < kept(10 * byte, 20).kept_memory
+    monkeypatch.setattr("mercer.operators.pool.Pool.free_bytes", plan.kept_memory / 2)
+    assert kept(slow, 2).kept_memory == plan.kept_memory / 2  # that much was used before
+
+
+def test_the_rate_of_fresh_memory_is_that_of_now_if_there_is_much_of_it():
+    cpu, rates = torch.device("cpu"), replace(FREE, write=7.0)
+    assert fresh_byte_seconds(1 << 20, cpu, rates) == 7.0
+    assert 1e-12 < fresh_byte_seconds(1 << 30, cpu, rates) < 1e-6
+    assert fresh_byte_seconds(1 << 30, torch.device("meta"), rates) == 7.0
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_the_epochs_expected_are_about_those_taken(rng, desk, ridge):
+    kernel = mercer.Laplacian(3.0)
+    x = torch.from_numpy(rng.normal(size=(3_000, 5))).float()
+    noise = torch.from_numpy(rng.normal(scale=0.3, size=(3_000, 2))).float()
+    points, y = kernel.points(x), x[:, :2].sin() + noise
+    plan, levelled = choose(kernel, points, 2, desk, ridge, Requests(600, 60, 100))
+    for tolerance in (1e-2, 1e-4):
+        limits = Limits(max_iter=100, interpolation_tol=tolerance, n_iter_no_change=3, tol=0)
+        taken = len(train(kernel, points, y, plan.step, levelled, limits, kept_memory=1e9).history)
+        expected = expected_epochs(plan, levelled, y, tolerance, 100, None)
+        assert taken / 2 <= expected <= 2 * taken
+    assert expected_epochs(plan, levelled, y, tolerance, 2, None) == 2
+    assert expected_epochs(plan, levelled, y, 1e-30, 100, 3) == 6
+
+
+def test_the_plan_says_how_long_training_takes_and_advises_where_that_is_long(rng):
+    X = rng.normal(size=(400, 3))
+    plan = mercer.KernelRegressor("laplacian", bandwidth=2.0, ridge=0.1).plan(X, X[:, 0])
+    assert f"predicted until training stops, after about {plan.expected_epochs} epochs" in str(plan)
+    assert "a sample of the rows" not in str(plan)
+    long = replace(plan, first_epoch_seconds=5_000.0, later_epoch_seconds=5_000.0, expected_epochs=3)
+    assert "4.2 h  predicted until training stops, after about 3 epochs; try a sample" in str(long)
+    assert "more memory would" not in str(long)
+    assert "more memory would" in str(replace(long, kept_memory=0.0))
+    assert "after about 1 epoch;" in str(replace(long, expected_epochs=1))

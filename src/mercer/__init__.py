@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Matern52,
         NeuralTangent,
     )
+    from mercer.operators.pool import release_memory
     from mercer.planning.calibration import measure_resource
     from mercer.planning.plan import Plan
     from mercer.planning.resource import Resource
@@ -75,6 +76,7 @@ _HOMES = {
     "TimeLimit": "training.events.callbacks",
     "load": "estimators",
     "measure_resource": "planning.calibration",
+    "release_memory": "operators.pool",
 }
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "TimeLimit",
     "load",
     "measure_resource",
+    "release_memory",
 ]
 
 

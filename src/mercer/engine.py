@@ -49,6 +49,7 @@ from mercer.model.machine import KernelMachine
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
+from mercer.planning.epochs import expected_epochs
 from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
@@ -227,8 +228,17 @@ def prepare(
             keeps=settings.limits.max_iter > 1,
         )
     if resource.rates is not None and not solves:
+        limits, stops_early = settings.limits, data.n_held_out > 0
+        epochs = expected_epochs(
+            plan,
+            preconditioner,
+            y,
+            limits.interpolation_tol,
+            limits.max_iter,
+            limits.n_iter_no_change if stops_early else None,
+        )
         plan = with_predicted_seconds(
-            plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out
+            plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out, epochs
         )
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
     fault = kernel.fault(points) if isinstance(kernel, Custom) else None

@@ -125,7 +125,8 @@ class KeptRectangle:
 
     def __init__(self, inner: TiledOperator, budget: float) -> None:
         self.inner = inner
-        size = len(inner.rows) * len(inner.columns) * inner.basis.element_size()
+        self._storage = Storage(inner, None)
+        size = len(inner.rows) * len(inner.columns) * self._storage.value_bytes
         self.kept_bytes = size if size <= budget else 0
         self._values: dict[int, Tensor] = {}  # by first row of a part: K[columns, part]
         self._known = 0  # columns of them that have been evaluated
@@ -140,8 +141,8 @@ class KeptRectangle:
         for part in inner.row_parts(None):
             memory = self._values.get(part.start)
             if memory is None:
-                shape = (len(inner.columns), part.stop - part.start)
-                memory = self._values[part.start] = weights.new_empty(shape)
+                memory = self._storage.room(len(inner.columns), part.stop - part.start)
+                self._values[part.start] = memory
             # Cut alike whether read or evaluated, so that the sums round alike.
             if read:
                 cut = inner.between(columns.start, columns.stop)

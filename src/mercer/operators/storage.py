@@ -7,6 +7,8 @@ sum of the weights, is the same for all rows and is added once: see `fixed_point
 
 from __future__ import annotations
 
+import mmap
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from mercer.data.points import Points
 from mercer.operators.fixed_point import CODE_BYTES, FixedPoint
+from mercer.operators.pool import POOL, SMALLEST_BLOCK
 from mercer.operators.summation import DEVICE_TILE_ELEMENTS, Scratch, Tile, pieces
 from mercer.operators.tiled import TiledOperator
 
@@ -38,11 +41,18 @@ class Storage:
         self.value_bytes = value_bytes(code, inner.basis.element_size())
         on_cpu = inner.basis.device.type == "cpu"
         self._read_codes = CPU_READ_CODES if on_cpu else DEVICE_TILE_ELEMENTS
+        self._blocks: list[mmap.mmap] | None = [] if on_cpu else None  # devices have pools of their own
+        if self._blocks is not None:
+            weakref.finalize(self, POOL.give_back, self._blocks).atexit = False
 
     def room(self, columns: int, rows: int) -> Tensor:
-        """Memory for K[columns, rows], (t, R)."""
+        """Memory for K[columns, rows], (t, R), to be used as long as the storage lives."""
         dtype = self.inner.basis.dtype if self.code is None else torch.int16
-        return self.inner.basis.new_empty(columns, rows, dtype=dtype)
+        size = columns * rows * self.value_bytes
+        if self._blocks is None or size < SMALLEST_BLOCK:
+            return self.inner.basis.new_empty(columns, rows, dtype=dtype)
+        self._blocks.append(POOL.take(size))
+        return torch.frombuffer(self._blocks[-1], dtype=dtype, count=columns * rows).view(columns, rows)
 
     def filling(self, points: Points, columns: slice, memory: Tensor) -> Tile:
         """K[columns, points], to be evaluated and kept in this memory, (t, R)."""

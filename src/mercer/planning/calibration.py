@@ -26,9 +26,10 @@ from mercer.operators.storage import CPU_READ_CODES, READ_COLUMNS
 from mercer.operators.summation import pieces
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import cores, torch_threads, workers_for
-from mercer.planning.memory import RESERVED_SHARE, free_memory
+from mercer.planning.keeping import SMALL_BYTES
+from mercer.planning.memory import free_memory, reserved_bytes
 from mercer.planning.resource import READ_OUTPUTS, Rates, Resource
-from mercer.stopwatch import fastest
+from mercer.stopwatch import Stopwatch, fastest
 
 # The shape of the products that are timed: short enough to take milliseconds, long enough that the
 # centres do not fit in the innermost caches.
@@ -54,6 +55,14 @@ USUAL_GAIN = 4.0
 # Bytes of memory whose rates are measured, and how often it is allocated afresh.
 RATE_BYTES = 1 << 26
 FRESH_PROBES = 2
+# Fresh memory is touched in pieces, for so long or until a share of what is wanted has been touched.
+TOUCH_BYTES = 1 << 25
+TOUCH_SECONDS = 0.1
+TOUCHED_SHARE = 0.1
+# The first memory that is handed out is what the system has at hand; what a virtual machine has to
+# request from its host came up to six times as slowly where this was measured.  Unknown in advance;
+# about the middle of the observed range.
+FRESH_MEMORY_FACTOR = 1.5
 # Part of the cache key: raised when the engine changes, so that devices are measured again.
 ENGINE = "engine 6"
 
@@ -78,7 +87,7 @@ def measure_resource(
         full_rate_rows=rows,
         integer_gain=known[name]["integer_gain"],
         memory=memory,
-        reserved=RESERVED_SHARE * memory,
+        reserved=reserved_bytes(device, memory),
         device=str(device),
         element_size=torch.finfo(dtype).bits // 8,
         rates=Rates(**known[timed]),
@@ -200,6 +209,17 @@ def _fresh_memory(device: torch.device) -> tuple[Tensor, float]:
         memory = torch.empty(shape, dtype=torch.float32, device=device)
         write = min(write, fastest(lambda: float(memory.fill_(1.0)[0, 0]), 1))  # noqa: B023
     return memory, write / RATE_BYTES
+
+
+def fresh_byte_seconds(size: float, device: torch.device, rates: Rates) -> float:
+    """Seconds a byte of `size` bytes of fresh memory: for many, as the system hands it out now."""
+    if size <= SMALL_BYTES or device.type != "cpu":
+        return rates.write
+    held: list[Tensor] = []
+    watch = Stopwatch()
+    while watch.seconds < TOUCH_SECONDS and len(held) * TOUCH_BYTES < TOUCHED_SHARE * size:
+        held.append(torch.empty(TOUCH_BYTES, dtype=torch.uint8).fill_(1))
+    return FRESH_MEMORY_FACTOR * watch.seconds / (len(held) * TOUCH_BYTES)
 
 
 def _reading(memory: Tensor, outputs: int) -> float:

@@ -3,6 +3,9 @@
 Later epochs read what the first has evaluated, as long as memory lasts.  Two bytes a value hold twice as
 many rows as four and are read faster, at an error that training corrects for where it matters (see
 `operators/refined.py`).  So they are used where the error is small and there is much to keep.
+
+Keeping takes time as well: the first write to fresh memory can be slower than evaluating a kernel value
+once more.  So much is kept only if the epochs that are expected gain more than that.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ CODE_ERROR_SHARE = 2.0**-14
 DIAGONAL_SAMPLE = 1_024
 # Up to this many bytes, values are kept as they are: an epoch reads them in hundredths of a second.
 SMALL_BYTES = 1 << 28
+# Values are kept up to so many times the seconds that they are expected to save: memory may come faster
+# than it did when it was tried, there may be more epochs, and decisions must not depend on noise.
+KEEPING_MARGIN = 2.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,15 @@ def wanted_bytes(
 ) -> float:
     """Bytes of the values of a first epoch, and of `others` more for each point, kept as they are."""
     return value_bytes(code, element_size) * values + element_size * n * others
+
+
+def pays(size: float, write: float, saved: float, later_epochs: float) -> bool:
+    """Whether keeping `size` bytes saves time: each takes `write` seconds and saves some every epoch.
+
+    >>> pays(1e9, write=2e-9, saved=1e-9, later_epochs=1), pays(1e9, 3e-9, 1e-9, 1)
+    (True, False)
+    """
+    return size <= SMALL_BYTES or write <= KEEPING_MARGIN * later_epochs * saved
 
 
 def _code(kernel: Kernel, points: Points) -> FixedPoint | None:

@@ -1,7 +1,7 @@
 """Where the bytes go: the only file that counts them.
 
     free memory          what this process may still take, containers' limits respected
-    reserved             held back for the interpreter, libraries and other processes
+    reserved             held back for the rest of this program and for others
     data                 the prepared rows, memory-mapped where they would take too much
     work                 weights, targets and copies of them, the spectrum, workspaces
     kept                 kernel values of the first epoch, for later ones
@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from mercer.operators.pool import POOL
+
 if TYPE_CHECKING:
     import torch
 
 GIB = 1024**3
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-# Held back from the memory found.  The paper's implementation reserves 0.6 GB of a 12 GB device, the
-# same twentieth.
-RESERVED_SHARE = 0.05
+# Held back from the memory found: half of the main memory, which others use as well, and of a device as
+# much as the paper's implementation, which reserves 0.6 GB of 12 GB.
+RESERVED_SHARE = 0.5
+DEVICE_RESERVED_SHARE = 0.05
 # Memory-map the data above this share of the budget; the rest is workspace and cache.
 DATA_SHARE = 0.5
 # Dense matrices over the subsample or the fresh points that estimates hold at once.
@@ -91,6 +94,11 @@ def in_words(size: float) -> str:
     if 0 < size < 1024**2:
         return f"{size / 1024:.0f} KiB"
     return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / 1024**2:.0f} MiB"
+
+
+def reserved_bytes(device: torch.device, free: float) -> float:
+    """Bytes of the free memory that are not used unless a limit is given."""
+    return (RESERVED_SHARE if device.type == "cpu" else DEVICE_RESERVED_SHARE) * free
 
 
 def data_limit(device: torch.device, usable: float) -> float:
@@ -192,7 +200,7 @@ def free_memory(device: torch.device | None = None) -> float:
     if hasattr(process, "rlimit"):  # Linux
         soft, _ = process.rlimit(psutil.RLIMIT_AS)
         if soft != psutil.RLIM_INFINITY:
-            limits.append(float(soft - process.memory_info().vms))
+            limits.append(float(soft - process.memory_info().vms + POOL.free_bytes))
     return max(0.0, min(limits))
 
 

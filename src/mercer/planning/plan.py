@@ -50,6 +50,7 @@ class Plan:
     eigenvalues: tuple[float, ...]  # lambda_i of the kernel, descending, before levelling
     first_epoch_seconds: float | None = None  # predicted, where the device's rates are known
     later_epoch_seconds: float | None = None
+    expected_epochs: int | None = None  # until training stops
     preparation: str = "as given"  # what is done to the features
     data_on_disk: bool = False  # the data is memory-mapped
     kept_as: FixedPoint | None = None  # how kept values are stored; None for as they are
@@ -76,6 +77,14 @@ class Plan:
         """Predicted speed-up over plain SGD at its own best batch (paper, section 4)."""
         plain = max(1.0, self.critical_batch_size_plain)
         return self.beta_plain / self.beta * min(self.batch_size, self.critical_batch_size) / plain
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """Seconds of training until it is expected to stop, where epochs were predicted."""
+        first, later, epochs = self.first_epoch_seconds, self.later_epoch_seconds, self.expected_epochs
+        if first is None or later is None or epochs is None:
+            return None
+        return first + (epochs - 1) * later
 
     @property
     def peak_memory(self) -> float:

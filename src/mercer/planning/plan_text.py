@@ -10,6 +10,9 @@ from mercer.planning.memory import in_words
 if TYPE_CHECKING:
     from mercer.planning.plan import Plan
 
+# Seconds from which on a plan advises what would be faster.
+LONG_SECONDS = 600
+
 
 def advice(plan: Plan) -> str:
     """What limits the batch, and what would change it."""
@@ -73,6 +76,12 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
         value = f"{_seconds(plan.first_epoch_seconds)}, {_seconds(plan.later_epoch_seconds)}"
         shown.append(("time", value, "predicted for the first epoch and for each later one"))
+    if plan.expected_seconds is not None and plan.expected_epochs is not None:
+        count = "1 epoch" if plan.expected_epochs == 1 else f"{plan.expected_epochs:,} epochs"
+        meaning = f"predicted until training stops, after about {count}"
+        if plan.expected_seconds > LONG_SECONDS:
+            meaning += f"; {_faster(plan)}"
+        shown.append(("time in all", _seconds(plan.expected_seconds), meaning))
     return shown + notes
 
 
@@ -93,6 +102,13 @@ def html_table(plan: Plan) -> str:
     return f"<table><caption>Mercer plan</caption>{cells}</table>"
 
 
+def _faster(plan: Plan) -> str:
+    """What would take less time, where a run takes long."""
+    if plan.kept_memory < plan.n**2 / 2 and plan.expected_epochs != 1:
+        return "try a sample of the rows first; more memory would make later epochs faster"
+    return "try a sample of the rows first"
+
+
 def _kept(plan: Plan) -> str:
     if plan.kept_as is None or not plan.kept_memory:
         return "kernel values kept"
@@ -100,7 +116,9 @@ def _kept(plan: Plan) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.2g} s" if value < 100 else f"{value / 60:.0f} min"
+    if value < 100:
+        return f"{value:.2g} s"
+    return f"{value / 60:.0f} min" if value < 6_000 else f"{value / 3_600:.1f} h"
 
 
 def _short(value: float) -> str:

@@ -3,8 +3,8 @@
 What a kernel value costs depends on the kernel, the number of features and outputs, and their type; what
 a step costs, on the batch and q.  So the code that will run is timed where it will run: the values of a
 short panel and of a long one, the short one with what levelling adds, and its steps.  Only what needs
-more memory than a rehearsal may take, keeping values and reading them again, comes from the device's
-measured rates.
+more memory than a rehearsal may take, keeping values and reading them again, comes from rates: that at
+which the system hands out memory now, and the device's for reading.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from mercer.method.preconditioner import LevelledKernel
 from mercer.method.schedule import first_epoch_values, make_schedule
 from mercer.method.step import descend
 from mercer.model.expansion import Expansion
+from mercer.operators.pool import POOL
 from mercer.operators.storage import value_bytes
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.workers import small_operations
-from mercer.planning.keeping import wanted_bytes
+from mercer.planning.calibration import fresh_byte_seconds
+from mercer.planning.keeping import pays, wanted_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Rates
 from mercer.stopwatch import Stopwatch
@@ -32,10 +34,6 @@ from mercer.stopwatch import Stopwatch
 # Panels after the subsample of which the last is timed, and how often; the fastest counts.
 PANELS = 3
 TIMINGS = 2
-# Rates of fresh memory are measured on a block that the system has at hand.  A run may take a hundred
-# times as much, and memory that a virtual machine has to request from its host came up to six times as
-# slowly where this was measured.  Unknown in advance; about the middle of the observed range.
-FRESH_MEMORY_FACTOR = 1.5
 
 
 def with_predicted_seconds(
@@ -46,8 +44,12 @@ def with_predicted_seconds(
     levelled: LevelledKernel,
     y: Tensor,
     n_held_out: int = 0,
+    epochs: int | None = None,
 ) -> Plan:
-    """The plan with the seconds that its first epoch and each later one will take."""
+    """The plan with the seconds that its first epoch and each later one will take.
+
+    With the number of `epochs` that are expected, it keeps kernel values only if that saves time.
+    """
     n, l = y.shape
     s, q = levelled.V.shape
     most, V = panel_rows(points.x.device), levelled.V
@@ -94,14 +96,20 @@ def with_predicted_seconds(
 
     triangle = first_epoch_values(n, s, max(rows, plan.batch_size))
     first = (triangle + n * n_held_out) * value + overhead + steps
-    first += FRESH_MEMORY_FACTOR * rates.write * plan.kept_memory
-    # Kept values are read as they are and transposed; the others are evaluated, all n of a row.
+    again = n * (n + n_held_out) * value + overhead  # of a later epoch that evaluates all n of each row
     size = points.squared_norms.element_size()
     whole = wanted_bytes(n, triangle, q + n_held_out, size, plan.kept_as)
-    share = min(1.0, plan.kept_memory / whole)
-    later = 2 * plan.kept_memory * rates.reading(l, value_bytes(plan.kept_as, size)) + steps
-    later += (1 - share) * (n * (n + n_held_out) * value + overhead)
-    return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later)
+    # Kept values are read as they are and transposed.
+    read = 2 * rates.reading(l, value_bytes(plan.kept_as, size))
+    used_before = min(plan.kept_memory, POOL.free_bytes if points.x.device.type == "cpu" else 0)
+    write = fresh_byte_seconds(plan.kept_memory - used_before, points.x.device, rates)
+    if epochs is not None and not pays(
+        plan.kept_memory - used_before, write, again / whole - read, epochs - 1
+    ):
+        plan = replace(plan, kept_memory=used_before)
+    first += write * (plan.kept_memory - used_before)
+    later = read * plan.kept_memory + steps + (1 - min(1.0, plan.kept_memory / whole)) * again
+    return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later, expected_epochs=epochs)
 
 
 def _seconds(*runs: Callable[[], float]) -> list[float]:
