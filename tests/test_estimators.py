@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -15,10 +16,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import mercer
 from mercer import KernelClassifier, KernelRegressor
-from mercer.operators.workers import workers_for
+from mercer.operators.workers import torch_threads, workers_for
 
 
 @parametrize_with_checks(
@@ -213,6 +215,28 @@ def test_rbf_is_the_gaussian(iris):
     assert here.kernel_ == there.kernel_ == mercer.Gaussian(2.0)
     np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
     assert KernelClassifier("rbf", random_state=0).fit(*iris).kernel_.name == "gaussian"
+
+
+class OneThread(TorchDispatchMode):
+    """Torch's own operations, which would spin on cores that others need if they had several threads."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        assert torch.get_num_threads() == 1, operation
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_all_of_fit_and_predict_runs_on_workers_of_one_thread_each(rng, n_jobs):
+    X = rng.normal(size=(700, 3))
+    y = (X[:, 0] > 0).astype(int)
+    model = KernelClassifier(random_state=0, n_jobs=n_jobs, early_stopping=True, max_iter=3)
+    with torch_threads(2):
+        with OneThread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.plan(X, y)
+            model.fit(X, y)
+            model.predict_proba(X)
+        assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, -1])

@@ -182,3 +182,13 @@ def test_workers_leave_the_number_of_threads_as_it_was():
         assert torch.get_num_threads() == 1
         assert workers_for(torch.device("cpu")).count == min(before, 8)
     assert torch.get_num_threads() == before
+
+
+def test_a_prediction_within_a_fit_leaves_it_its_workers():
+    cpu = torch.device("cpu")
+    with torch_threads(3), small_operations(cpu):
+        with torch_threads(2), small_operations(cpu):
+            assert workers_for(cpu).count == 2
+        assert workers_for(cpu).count == 3
+        with threads(None), small_operations(cpu):
+            assert workers_for(cpu).count == 3

@@ -118,7 +118,7 @@ class Settings:
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     resource: Resource | None = None  # a user-specified device; None measures the real one
-    memory: float | None = None  # bytes that may be used; None for what is free
+    memory: float | None = None  # bytes that may be used; None for half of what is free
 
 
 @dataclass(frozen=True)

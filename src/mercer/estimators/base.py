@@ -136,7 +136,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         events = Events(self.callbacks, self.verbose)
         twin = self._twin()
-        notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events)
+        with threads(self.n_jobs):
+            notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events)
         self.__dict__ = twin.__dict__
         events.on_end(self.plan_, self.history_, self)
         warn_after_fit(
@@ -193,18 +194,17 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             model._commit(fitted, data, targets, y, y_val)
             return model
 
-        with threads(self.n_jobs):
-            fitted = fit(
-                data,
-                settings,
-                score=lambda decision: targets.score(y_val, to_numpy(decision)),
-                start_from=old,
-                events=events,
-                snapshot=snapshot,
-                resume=saved,
-                held_out=held_out,
-                origin=origin,
-            )
+        fitted = fit(
+            data,
+            settings,
+            score=lambda decision: targets.score(y_val, to_numpy(decision)),
+            start_from=old,
+            events=events,
+            snapshot=snapshot,
+            resume=saved,
+            held_out=held_out,
+            origin=origin,
+        )
         return self._commit(fitted, data, targets, y, y_val)
 
     def _commit(
@@ -344,9 +344,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         model = self._twin()  # validation sets attributes
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
-        X, y, targets = model._validate(X, y)
-        data, _ = model._arranged(X, y, targets, None, None, None)
         with threads(self.n_jobs):
+            X, y, targets = model._validate(X, y)
+            data, _ = model._arranged(X, y, targets, None, None, None)
             return prepare(data, model._settings(resource)).plan
 
     def _validate(self, X: Any, y: Any) -> tuple[Matrix, Array, Targets]:
@@ -375,10 +375,10 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _decision(self, X: Any) -> Array:
         """f(x) for each row, (m, l)."""
         check_is_fitted(self, "machine_")
-        x = more_rows(self, X)
         with threads(self.n_jobs):
+            x = more_rows(self, X)
             decision = self.machine_.predict(x, Events(verbose=self.verbose).on_rows)  # (m, l)
-        return finite_predictions(to_numpy(decision))
+            return finite_predictions(to_numpy(decision))
 
     def predict(self, X: Any) -> Any:
         """The prediction for each row."""

@@ -89,7 +89,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     device : str, default="auto"
         "cpu", "cuda", "cuda:1" or "mps".  "auto" takes a GPU if there is one.
     memory_limit : float, str or "auto", default="auto"
-        Memory that training may use: bytes, or a text such as "4GB".  "auto" takes what is free.
+        Memory that training may use: bytes, or a text such as "4GB".  "auto" takes half of
+        what is free, on a GPU nearly all.
     n_jobs : int or None, default=None
         Number of worker threads on a CPU.  None uses as many threads as PyTorch, -1 all cores.
     callbacks : sequence of Callback, default=()

@@ -90,18 +90,17 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
-    """Use `n_jobs` threads in here: None leaves PyTorch's setting as it is, -1 takes all cores.
+    """Use `n_jobs` workers in here: None takes as many as PyTorch has threads, -1 all cores.
 
-    The processes of a pool share the cores: each uses at most the threads that PyTorch was given there,
-    and a forked one a single thread.
+    All other operations run on one thread.  The processes of a pool share the cores: each uses at most
+    the threads that PyTorch was given there, and a forked one a single thread.
     """
-    if n_jobs is None:
-        yield
-        return
-    count = n_jobs if n_jobs > 0 else os.cpu_count() or 1
-    if _forked or multiprocessing.parent_process() is not None:
-        count = min(count, torch.get_num_threads())
-    with torch_threads(count):
+    count = torch.get_num_threads()
+    if n_jobs is not None:
+        wanted = n_jobs if n_jobs > 0 else os.cpu_count() or 1
+        in_a_pool = _forked or multiprocessing.parent_process() is not None
+        count = min(wanted, count) if in_a_pool else wanted
+    with torch_threads(count), small_operations(torch.device("cpu")):
         yield
 
 
@@ -146,9 +145,9 @@ def small_operations(device: torch.device) -> Iterator[None]:
     if device.type != "cpu" or threads == 1:
         yield
         return
-    _here.cores = threads
+    before, _here.cores = getattr(_here, "cores", None), threads
     try:
         with torch_threads(1):
             yield
     finally:
-        _here.cores = None
+        _here.cores = before

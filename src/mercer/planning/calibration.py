@@ -72,7 +72,7 @@ def measure_resource(
 ) -> Resource:
     """Measure a device: S_G is read now, C_G is measured once and cached in a file."""
     name = " | ".join([_device_name(device), str(dtype), f"torch {torch.__version__}", ENGINE])
-    timed = f"{name} | {torch.get_num_threads()} threads"
+    timed = f"{name} | {workers_for(device).count} threads"
     cache = cache or platformdirs.user_cache_path("mercer") / "capacity.json"
     known = _read_cache(cache)
     if name not in known:
