@@ -60,6 +60,7 @@ FINAL_TOLERANCE = 0.05
 FINAL_POINTS = 3_000
 JUDGING_POINTS = 1_500
 LAST_TOLERANCE = 0.2
+MOST_COMPARED = 6
 MOST_POINTS = FINAL_POINTS + JUDGING_POINTS
 # Bandwidths of the first round, as multiples of the median distance between points; of the other two,
 # as multiples of the best so far.
@@ -340,13 +341,17 @@ def _narrowed(
 ) -> tuple[Candidate, Tensor | None]:
     """The best family, and its metric."""
     first = leaders(search.contenders(coarse))
-    learners = _each_kernel_first(leaders(search.contenders(coarse, ROUGH_TOLERANCE)))
+    close = leaders(search.contenders(coarse, ROUGH_TOLERANCE))
+    many = len(search.all_y) >= MOST_POINTS
+    if many:
+        close = search.measure([_setting(c, ridge=c.ridge) for c in close[:MOST_COMPARED]], FINE_POINTS)
+        first = close = sorted(close, key=lambda c: c.rank)
+    learners = _each_kernel_first(close)
     learners = [c for c in learners if metric and _can_learn(search, c)]
     if learners and learners[0] == first[0]:
         tried = search.learned(learners[:MOST_LEARNERS], TRIAL_POINTS, JUDGED_STEPS[:-1], ridge_is_given)
         ranked = sorted((found.candidate for found in tried), key=lambda c: c.rank)
         close = [c for c in ranked[:FINALISTS] if search.may_be_best(c, ranked[0], FINAL_TOLERANCE)]
-        many = len(search.all_y) >= MOST_POINTS
         if many:
             close = [
                 c
@@ -356,7 +361,9 @@ def _narrowed(
         plain = [c for c in learners if c.family in {other.family for other in close}]
         finals = search.learned(plain, HALF_POINTS, JUDGED_STEPS, ridge_is_given)
         # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
-        whole = search.measure([_setting(c, ridge=c.ridge) for c in plain], FINE_POINTS)
+        whole = plain
+        if not many:
+            whole = search.measure([_setting(c, ridge=c.ridge) for c in plain], FINE_POINTS)
         losses = [final.share * one.loss for final, one in zip(finals, whole, strict=True)]
         if many and len(plain) > 1:
             losses = search.last_comparison(finals)
@@ -364,7 +371,7 @@ def _narrowed(
         if finals[best].metric is None:
             return whole[best], None
         return finals[best].candidate, finals[best].metric
-    if len(search.y) > COARSE_POINTS:
+    if len(search.y) > COARSE_POINTS and not many:
         first = search.measure([_setting(c, ridge=c.ridge) for c in first], FINE_POINTS)
     return min(first, key=lambda c: c.rank), None
 
