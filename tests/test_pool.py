@@ -60,6 +60,15 @@ def test_where_memory_is_short_the_blocks_held_are_returned_first(monkeypatch):
     assert pool.free_bytes == 0
 
 
+def test_memory_that_cannot_be_had_is_a_memory_error(monkeypatch):
+    def none(*given, **options):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", none)
+    with pytest.raises(MemoryError, match="no memory for a block of 8,388,608 bytes"):
+        Pool().take(8 * MB)
+
+
 @pytest.fixture
 def problem(rng, desk):
     kernel = mercer.Gaussian(2.0)

@@ -49,7 +49,10 @@ class Pool:
             return _fresh(size)
         except OSError:
             self.release()  # what is held may be all that is missing
+        try:
             return _fresh(size)
+        except OSError as error:
+            raise MemoryError(f"no memory for a block of {size:,} bytes of kernel values") from error
 
     def give_back(self, blocks: list[mmap.mmap]) -> None:
         """Blocks that nothing refers to any longer, but for garbage."""
