@@ -213,7 +213,7 @@ def test_the_epochs_expected_are_about_those_taken(rng, desk, ridge):
         expected = expected_epochs(plan, levelled, y, tolerance, 100, None)
         assert taken / 2 <= expected <= 2 * taken
     assert expected_epochs(plan, levelled, y, tolerance, 2, None) == 2
-    assert expected_epochs(plan, levelled, y, 1e-30, 100, 3) == 6
+    assert expected_epochs(plan, levelled, y, 1e-30, 100, 3) == 5
 
 
 def test_the_plan_says_how_long_training_takes_and_advises_where_that_is_long(rng):
