@@ -34,13 +34,13 @@ class Counted(np.ndarray):
 @pytest.mark.parametrize("ridge", [0.1, None])
 def test_features_are_read_twice_and_a_sample_once_more(rng, desk, ridge, monkeypatch):
     """Once for their statistics and once to prepare them; a search looks at some of them."""
-    X = rng.normal(size=(12_000, 8)).view(Counted)
-    data = Data(X, np.sin(np.asarray(X)[:, :1]), rng.permutation(12_000))
+    X = rng.normal(size=(25_000, 8)).view(Counted)
+    data = Data(X, np.sin(np.asarray(X)[:, :1]), rng.permutation(25_000))
     monkeypatch.setattr(Counted, "rows_read", 0)
     request = SettingRequest("laplacian", 3.0, ridge)
     prepare(data, Settings(Limits(1, 0.0, 1, 0.0), request, resource=desk))
-    sample = 0 if ridge is not None else 2_000
-    assert Counted.rows_read == 2 * 12_000 + sample
+    sample = 0 if ridge is not None else 4_500
+    assert Counted.rows_read == 2 * 25_000 + sample
 
 
 def test_constant_features_are_dropped_and_distances_stay_exact(rng):

@@ -13,7 +13,9 @@ PyTorch is imported only for devices that need it, so reading tables does not lo
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 import re
 import shutil
 import tempfile
@@ -149,6 +151,13 @@ def search_points(usable: float, d: int, wanted: int, workers: int) -> tuple[int
         workers = 1
     affordable = affordable_points(usable, SEARCH_MATRICES * max(2, workers), copies, 8)
     return max(2, min(wanted, affordable)), workers
+
+
+def return_freed_memory() -> None:
+    """Give what was freed back to the system, where the C library would hold it for the next request."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:  # GNU
+        trim(0)
 
 
 def chunk_rows(n_columns: int) -> int:

@@ -14,7 +14,7 @@ from mercer.data.rows import Array, Matrix
 from mercer.data.table_map import find_categories
 from mercer.kernels import Kernel, KernelLike, as_kernel, canonical_name, is_translation_invariant
 from mercer.operators.workers import Workers, small_operations, workers_for
-from mercer.planning.memory import search_points
+from mercer.planning.memory import return_freed_memory, search_points
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
 from mercer.selection.search import CANDIDATES, FINE_POINTS, MOST_POINTS, NO_BETTER, Found, select
@@ -121,6 +121,8 @@ def choose_setting(
             on_progress=on_tried,
             workers=Workers(1) if n_workers == 1 else workers_for(CPU),
         )
+    if n_workers == 1:  # memory is short
+        return_freed_memory()
     best = found.selection.best
     kernel = fixed or as_kernel(best.kernel, best.bandwidth)
     inputs = _prepared(variants[best.features], kernel, x, rows, request, found)
