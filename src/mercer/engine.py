@@ -46,6 +46,7 @@ from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
+from mercer.operators.pool import release_memory
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
@@ -324,6 +325,8 @@ def fit(
             note = "the precision float32 is too coarse here: training was run again in float64"
     except (DivergenceError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         note = "training diverged in float32 and was run again in float64"
+    if settings.memory is not None:
+        release_memory()
     try:
         return trained(problem_of(replace(settings, dtype=torch.float64))).with_note(note)
     except DivergenceError:

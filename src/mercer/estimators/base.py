@@ -48,6 +48,7 @@ from mercer.estimators.validation import (
 from mercer.kernels import KernelLike
 from mercer.model.machine import KernelMachine
 from mercer.model.torch_module import MachineModule
+from mercer.operators.pool import release_memory
 from mercer.operators.workers import threads
 from mercer.planning.memory import parse_memory
 from mercer.planning.plan import Plan
@@ -138,6 +139,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         twin = self._twin()
         with threads(self.n_jobs):
             notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events)
+        if self.memory_limit != "auto":
+            release_memory()  # whoever sets a limit does not want it held for the next fit
         self.__dict__ = twin.__dict__
         events.on_end(self.plan_, self.history_, self)
         warn_after_fit(
