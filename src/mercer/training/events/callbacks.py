@@ -138,7 +138,7 @@ class TimeLimit(Callback):
 
     >>> from mercer import KernelRegressor
     >>> X = [[float(i)] for i in range(50)]
-    >>> model = KernelRegressor(callbacks=[TimeLimit(0.0)], random_state=0).fit(X, range(50))
+    >>> model = KernelRegressor(ridge=0.1, callbacks=[TimeLimit(0.0)]).fit(X, range(50))
     >>> model.stop_reason_
     'the time limit of 0 s has passed'
     """
