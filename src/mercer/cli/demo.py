@@ -33,7 +33,8 @@ def demonstrate(
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y)
     show(f"Handwritten digits: {len(X_train):,} for training, {len(X_test):,} for testing.\n")
 
-    model = KernelClassifier(random_state=0, verbose=1)
+    # With a part held out there are epochs to be seen; so few rows would be solved at once.
+    model = KernelClassifier(early_stopping=True, random_state=0, verbose=1)
     show("The plan, chosen for the data and this machine:\n")
     show_plan(model.plan(X_train, y_train))
     show("\nTraining:\n")
