@@ -6,6 +6,7 @@ implementations differ only in how they compute it:
     tiled    tiles of K that stay in a core's cache, whole tiles to whole cores
     kept     remembers the tiles that another operator evaluated
     refined  corrects products with tiles that are kept approximately
+    sharded  this process's share of the columns, and the sum over processes
 
 None of them knows about batches, steps or labels.
 """

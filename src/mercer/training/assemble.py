@@ -16,7 +16,9 @@ from mercer.operators.base import SquareOperator
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.refined import Refined
+from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
 from mercer.operators.tiled import TiledOperator, panel_rows
+from mercer.processes.group import Group
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
@@ -49,23 +51,36 @@ def assemble(
     shuffled: bool = True,
     operator: SquareOperator | None = None,
     loss_unit: float = 1.0,
+    group: Group | None = None,
 ) -> Training:
     """A run on points in training order, not yet begun; every row is a centre.
 
     `kept_memory` are bytes for kernel values to be kept, in 16 bits if `kept_as` says how;
     `rows_at_once` are evaluated together, at least a batch, None for what suits the device; `operator`
     computes products with K over the points, by default by tiles.  `loss_unit` is that of the losses
-    reported.
+    reported.  With a `group`, the columns of K are shared out over its ranks, `kept_memory` is that of
+    all of them, and values are kept as they are.
     """
     n, n_outputs = y.shape
     s = len(preconditioner.V)
     at_once = rows_at_once or panel_rows(points.x.device)
     schedule = make_schedule(n, s, step.m, at_once, triangular=triangular, shuffled=shuffled)
+    deal = None
+    if group is not None and operator is None:
+        deal = Deal([panel.rows for panel in schedule.panels], s, group, points.x.device)
     validation = None
     if held_out is not None:
-        rectangle = KeptRectangle(TiledOperator(kernel, held_out.points, points, n_outputs), kept_memory)
+        rectangle: KeptRectangle | ShardedRectangle
+        if deal is None:
+            inner = TiledOperator(kernel, held_out.points, points, n_outputs)
+            rectangle = KeptRectangle(inner, kept_memory)
+        else:
+            parts = (held_out.points, points, n_outputs, deal)
+            rectangle = ShardedRectangle(kernel, *parts, kept_memory)
         kept_memory -= rectangle.kept_bytes
         validation = Validation(rectangle, held_out.y, held_out.score)
+    if deal is not None:
+        operator = ShardedSquare(kernel, points, n_outputs, deal, preconditioner.V, kept_memory)
     if operator is None:
         tiled = TiledOperator(
             kernel,

@@ -1,0 +1,372 @@
+"""K over one set of points, shared out over the processes of a group.
+
+Columns are cut into blocks, four or more to a panel, which are dealt to the ranks in turn.  So each rank
+has its share of every panel, and the triangle of the first epoch is balanced.  For the rows of a panel,
+a rank adds up the products of its own blocks, and one collective adds the R l partial sums of all ranks.
+The fixed block, the first s columns, is dealt by rows instead: a rank evaluates the tiles K[:s, rows] of
+its own blocks of the panel, and these give their part of f and all of Z for these rows.
+
+    rows of the panel x columns           who
+    fixed block, but for the panel        the rank whose rows they are      f, Z
+    blocks before the panel, kept         the rank whose columns they are   f
+    blocks after the panel, if kept       the rank whose rows they are: what it kept, transposed
+    blocks after the panel, otherwise     the rank whose columns they are   f
+    the panel itself, K[panel, panel]     every rank: the steps need it
+
+All ranks have all weights and take the same steps.  Which tiles are evaluated, kept and multiplied
+together does not depend on the number of ranks, and sums do not depend on their order (`exact_sums.py`),
+so the weights are the same to the last bit for any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mercer.data.points import Points
+from mercer.kernels.base import Kernel
+from mercer.operators.base import PanelProducts
+from mercer.operators.exact_sums import ExactSums, Lane, in_one
+from mercer.operators.summation import Job, Scratch, Tile, pieces
+from mercer.processes.group import Group
+
+# Columns of a block: on a CPU a quarter of a panel.  Smaller tiles take longer to evaluate (4 % at 256
+# columns, 15 % at 128, with 100 features).  With larger ones, many ranks would have no part of a panel.
+CPU_BLOCK_COLUMNS = 256
+DEVICE_BLOCK_COLUMNS = 512
+# Columns of the fixed block in one tile.
+FIXED_COLUMNS = 512
+# Blocks are added in this many sums for each panel, whatever the number of ranks.
+LANES = 128
+# Kernel values are at most the largest k(x, x), but for rounding.
+ROUNDING_ROOM = 2.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns that one rank evaluates."""
+
+    columns: slice
+    panel: slice  # that they are a part of
+    lane: int
+    place: int  # of its first column among the columns of its rank beyond the fixed block
+
+    def __len__(self) -> int:
+        return int(self.columns.stop - self.columns.start)
+
+
+class Deal:
+    """Which columns belong to which rank: blocks are dealt in turn, lane by lane.
+
+    `s` columns, whole panels, are the fixed block.
+    """
+
+    def __init__(self, panels: Sequence[slice], s: int, group: Group, device: torch.device) -> None:
+        self.panels = panels
+        self.group = group
+        width = block_columns(device)
+        cut = [(c, panel) for panel in panels for c in pieces(panel.start, panel.stop, width)]
+        self.n_blocks = len(cut)
+        self.own: list[Block] = []
+        place = 0
+        for i, (columns, panel) in enumerate(cut):
+            if i % LANES % group.size == group.rank:
+                self.own.append(Block(columns, panel, i % LANES, place))
+                place += columns.stop - columns.start if columns.start >= s else 0
+
+    def between(self, start: int, stop: int) -> list[Block]:
+        """The blocks of this rank that begin in a range of columns."""
+        return [block for block in self.own if start <= block.columns.start < stop]
+
+    @property
+    def busy_ranks(self) -> int:
+        """Ranks that have columns."""
+        return min(self.group.size, self.n_blocks, LANES)
+
+
+def block_columns(device: torch.device) -> int:
+    return CPU_BLOCK_COLUMNS if device.type == "cpu" else DEVICE_BLOCK_COLUMNS
+
+
+@dataclass(frozen=True)
+class KeptPanel:
+    """What a rank keeps of K[:stop, rows] for the rows of one panel."""
+
+    fixed: dict[int, Tensor]  # by first row: K[fixed block but for the panel, its own rows], (s', w)
+    before: Tensor  # (W, R)  K[its own columns between the fixed block and the panel, rows]
+    own: Tensor  # (R, R)
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A panel that is being visited."""
+
+    rows: slice
+    points: Points  # (R, d)
+    weights: Tensor  # (n, l)
+    stop: int  # columns from here on have zero weights
+    memory: KeptPanel | None  # where its tiles are kept
+    read: bool  # they are there already
+
+
+class ShardedSquare:
+    """A square operator whose columns are shared out; keeps tiles up to `budget` bytes of all ranks."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        points: Points,
+        n_outputs: int,
+        deal: Deal,
+        basis: Tensor,
+        budget: float = 0.0,
+    ) -> None:
+        self.kernel = kernel
+        self.points = points
+        self.basis = basis
+        self.s, self.q = basis.shape
+        self.deal = deal
+        self._panels = {panel.start: panel for panel in deal.panels}
+        self._budget = budget
+        n, longest = len(points), max((_length(panel) for panel in deal.panels), default=1)
+        device, dtype = points.x.device, points.dtype
+        self._sums = ExactSums(device, dtype, longest, n_outputs)
+        self._largest = ROUNDING_ROOM * float(kernel.diagonal(points).max()) if n else 0.0
+        # Workspaces, allocated once: fresh memory is slow memory.
+        self._own = basis.new_empty(longest**2)
+        size = n * self.q * basis.element_size()
+        self._all_Z = basis.new_empty(n, self.q) if 0 < size <= budget else None
+        self._Z_end = 0  # rows before it have their Z
+        self._Z = basis.new_empty(longest, self.q)
+        # Of all ranks, counted as if there were one: what is kept does not depend on their number.
+        self.kept_bytes = size if self._all_Z is not None else 0
+        self._kept: dict[int, KeptPanel] = {}  # by first row
+        self._end = 0  # the rows before it are kept
+        self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
+
+    def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
+        return self._rectangle.times(weights, rows, columns)
+
+    def block(self, rows: slice, columns: slice) -> Tensor:
+        a = self.points[rows]
+        same = rows == columns
+        return self.kernel.block(a, a if same else self.points[columns], same=same)
+
+    def diagonal(self, rows: slice) -> Tensor:
+        return self.kernel.diagonal(self.points[rows])
+
+    def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
+        R, kept = _length(rows), self._kept.get(rows.start)
+        memory = self._room_for(rows) if kept is None else kept
+        visited = Visited(rows, self.points[rows], weights, stop, memory, kept is not None)
+        own = self._own[: R * R].view(R, R) if memory is None else memory.own
+        Z = self._Z[:R] if self._all_Z is None else self._all_Z[rows]
+        known = not self.q or (self._all_Z is not None and rows.stop <= self._Z_end)
+        if not known:
+            Z.zero_()
+        mine = self.deal.between(rows.start, rows.stop)
+        lanes = [self._rows_of(block, visited, None if known else Z) for block in mine]
+        lanes += self._columns(visited)
+        if kept is None:
+            lanes.insert(0, Lane(slice(0, 0), [self._evaluate_own(visited.points, own)]))
+        bound = self._largest * float(weights.abs().sum(0).max())
+        f_units = self._sums.of(lanes, R, bound)  # (n_units, l, R)
+        if not known and rows.start < self.s:
+            for block in mine:
+                here = _within(block.columns, rows)
+                Z[here].addmm_(own[here], self.basis[rows])  # (w, q)
+        self.deal.group.add(f_units, *([] if known else [Z]))
+        f = in_one(f_units, own.dtype)  # (R, l)
+        f.T.addmm_(weights[rows].T, own)
+        if kept is None and memory is not None:
+            self._kept[rows.start] = memory
+            self._end = rows.stop
+        if self._all_Z is not None and rows.start == self._Z_end:
+            self._Z_end = rows.stop
+        return PanelProducts(f, own, Z)
+
+    def _evaluate_own(self, points: Points, own: Tensor) -> Job:
+        def job(total: Tensor, scratch: Scratch) -> None:
+            self.kernel.block(points, points, same=True, out=own)
+
+        return job
+
+    def _rows_of(self, block: Block, visited: Visited, Z: Tensor | None) -> Lane:
+        """What the rank whose rows a block of the panel is does for them; computes their Z if given."""
+        rows, weights, memory = visited.rows, visited.weights, visited.memory
+        here = _within(block.columns, rows)
+        points, jobs, place = self.points[block.columns], list[Job](), 0
+        columns = None if memory is None else memory.fixed[block.columns.start]
+        for c in self._fixed_columns(rows):
+            part = None if columns is None else columns[place : place + _length(c)]  # (t, w)
+            tile = self._tile(c, points, part, visited.read)
+            if Z is None:
+                jobs.append(tile.times(weights))
+            else:
+                jobs.append(_with_Z(tile, weights, self.basis[c], Z[here]))
+            place += _length(c)
+        mine = slice(block.place, block.place + len(block))
+        for start, later in self._kept.items():
+            if max(rows.stop, self.s) <= start < visited.stop and block.columns.start >= self.s:
+                # K[later panel, rows], the transpose of what was kept when that was visited.
+                tile = Tile.known(self._panels[start], later.before[mine].T)
+                jobs.append(tile.times(weights))
+        return Lane(here, jobs)
+
+    def _columns(self, visited: Visited) -> list[Lane]:
+        """What the rank whose columns blocks are does for all rows of the panel."""
+        rows, memory = visited.rows, visited.memory
+        lanes: dict[int, list[Job]] = {}
+        for block in self.deal.between(self.s, rows.start):
+            mine = slice(block.place, block.place + len(block))
+            part = None if memory is None else memory.before[mine]  # (w, R)
+            tile = self._tile(block.columns, visited.points, part, visited.read)
+            lanes.setdefault(block.lane, []).append(tile.times(visited.weights))
+        for block in self.deal.between(max(rows.stop, self.s), visited.stop):
+            start = block.columns.start
+            if start >= self._end:
+                tile = self._tile(block.columns, visited.points)
+            elif rows.start < self.s:
+                fixed = self._kept[block.panel.start].fixed[start]  # (s, w)
+                tile = Tile.known(block.columns, fixed[rows].T)
+            else:
+                continue  # it is kept by the rank whose rows these are
+            lanes.setdefault(block.lane, []).append(tile.times(visited.weights))
+        return [Lane(slice(0, _length(rows)), jobs) for jobs in lanes.values()]
+
+    def _fixed_columns(self, rows: slice) -> list[slice]:
+        """The fixed block, but for the panel itself, in pieces."""
+        before, after = min(rows.start, self.s), min(rows.stop, self.s)
+        return pieces(0, before, FIXED_COLUMNS) + pieces(after, self.s, FIXED_COLUMNS)
+
+    def _tile(
+        self, columns: slice, rows: Points, memory: Tensor | None = None, read: bool = False
+    ) -> Tile:
+        """K[columns, rows] as it is in `memory`, or to be evaluated there or in scratch memory."""
+        if read and memory is not None:
+            return Tile.known(columns, memory)
+        points = self.points[columns]
+        shape = (len(points), len(rows))
+
+        def values(scratch: Scratch) -> Tensor:
+            out = scratch.shaped(*shape) if memory is None else memory
+            return self.kernel.block(points, rows, out=out)
+
+        return Tile(columns, values)
+
+    def _room_for(self, rows: slice) -> KeptPanel | None:
+        """Memory for the tiles of these rows, if they are next and the budget has room."""
+        R, new = _length(rows), self.basis.new_empty
+        size = max(rows.stop, self.s) * R * self.basis.element_size()
+        if rows.start != self._end or self.kept_bytes + size > self._budget:
+            return None
+        self.kept_bytes += size
+        height = sum(_length(c) for c in self._fixed_columns(rows))
+        before = sum(len(block) for block in self.deal.between(self.s, rows.start))
+        mine = self.deal.between(rows.start, rows.stop)
+        fixed = {block.columns.start: new(height, len(block)) for block in mine}
+        return KeptPanel(fixed, new(before, R), new(R, R))
+
+
+class ShardedRectangle:
+    """K(rows, columns) @ weights, the columns shared out; its values are kept if the budget allows.
+
+    All ranks have the rows.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        rows: Points,
+        columns: Points,
+        n_outputs: int,
+        deal: Deal,
+        budget: float = 0.0,
+    ) -> None:
+        self.kernel = kernel
+        self.rows = rows
+        self.columns = columns
+        self.deal = deal
+        width = 4 * block_columns(columns.x.device)
+        self._parts = pieces(0, len(rows), width)
+        longest = max((_length(part) for part in self._parts), default=1)
+        self._sums = ExactSums(columns.x.device, columns.dtype, longest, n_outputs)
+        diagonals = [kernel.diagonal(points) for points in (rows, columns) if len(points)]
+        self._largest = ROUNDING_ROOM * max((float(d.max()) for d in diagonals), default=0.0)
+        size = len(rows) * len(columns) * columns.squared_norms.element_size()
+        self.kept_bytes = size if size <= budget else 0  # of all ranks
+        self._values: dict[tuple[int, int], Tensor] = {}  # by first row and column of a tile
+
+    def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
+        columns = slice(0, len(self.columns)) if columns is None else columns
+        keeps = bool(self.kept_bytes) and rows is None
+        parts = self._parts
+        if rows is not None:
+            parts = pieces(rows.start, rows.stop, _length(self._parts[0]) if self._parts else 1)
+        bound = self._largest * float(weights[columns].abs().sum(0).max()) if len(weights) else 0.0
+        found = [self._product(weights, part, columns, keeps, bound) for part in parts]
+        if not found:
+            return weights.new_zeros(0, weights.shape[1])
+        units = torch.cat(found, 2)  # (n_units, l, rows)
+        self.deal.group.add(units)
+        return in_one(units, weights.dtype)
+
+    def block(self, rows: slice, columns: slice) -> Tensor:
+        return self.kernel.block(self.rows[rows], self.columns[columns])
+
+    def diagonal(self, rows: slice) -> Tensor:
+        return self.kernel.diagonal(self.rows[rows])
+
+    def _product(
+        self, weights: Tensor, part: slice, columns: slice, keeps: bool, bound: float
+    ) -> Tensor:
+        """The sums of this rank for some rows, (n_units, l, R)."""
+        points, lanes = self.rows[part], dict[int, list[Job]]()
+        for block in self.deal.own:
+            first = max(block.columns.start, columns.start)
+            here = slice(first, min(block.columns.stop, columns.stop))
+            if here.start < here.stop:
+                tile = self._tile(here, points, part, keeps and here == block.columns)
+                lanes.setdefault(block.lane, []).append(tile.times(weights))
+        every = slice(0, _length(part))
+        return self._sums.of([Lane(every, jobs) for jobs in lanes.values()], _length(part), bound)
+
+    def _tile(self, columns: slice, rows: Points, part: slice, keeps: bool) -> Tile:
+        key = part.start, columns.start
+        known = self._values.get(key) if keeps else None
+        if known is not None:
+            return Tile.known(columns, known)
+        points, shape = self.columns[columns], (_length(columns), len(rows))
+        memory = rows.squared_norms.new_empty(shape) if keeps else None
+
+        def values(scratch: Scratch) -> Tensor:
+            out = scratch.shaped(*shape) if memory is None else memory
+            return self.kernel.block(points, rows, out=out)
+
+        if memory is not None:
+            self._values[key] = memory
+        return Tile(columns, values)
+
+
+def _with_Z(tile: Tile, weights: Tensor, basis: Tensor, Z: Tensor) -> Job:
+    """Adds K[rows, columns] weights to the sum, and K[rows, columns] basis to Z, (w, q)."""
+    weights_t = weights[tile.columns].T  # (l, t)
+
+    def job(total: Tensor, scratch: Scratch) -> None:
+        K = tile.values(scratch)  # (t, w)
+        total.addmm_(weights_t, K)  # (l, w)
+        Z.addmm_(K.T, basis)
+
+    return job
+
+
+def _length(rows: slice) -> int:
+    return int(rows.stop - rows.start)
+
+
+def _within(columns: slice, rows: slice) -> slice:
+    """The columns of a panel, counted from its beginning."""
+    return slice(columns.start - rows.start, columns.stop - rows.start)

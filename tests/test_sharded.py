@@ -1,0 +1,230 @@
+"""K shared out over processes: dense products, and the same weights for any number of ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import RankPool
+
+import mercer
+from mercer.data.points import byte_points
+from mercer.engine import HeldOutPart, Limits, Requests, Resource, assemble, choose
+from mercer.method.schedule import make_schedule
+from mercer.operators import sharded
+from mercer.operators.exact_sums import ExactSums, Lane, in_one
+from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
+from mercer.operators.workers import threads
+from mercer.processes.group import Group
+
+N, S, Q = 1_300, 300, 6
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = RankPool(5)
+    yield pool
+    pool.close()
+
+
+def group_of_all():
+    return Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD)
+
+
+# Sums
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_are_those_of_exact_arithmetic_in_any_order(rng, dtype):
+    terms = torch.from_numpy(rng.normal(size=(60, 2, 5)) * 10.0 ** rng.uniform(-6, 3, (60, 2, 5)))
+    terms = terms.to(dtype)
+    bound = float(terms.abs().sum(0).max())
+    sums = ExactSums(torch.device("cpu"), dtype, 5, 2)
+
+    def summed(order):
+        lanes = [Lane(slice(0, 5), [lambda total, _, i=i: total.add_(terms[i])]) for i in order]
+        return sums.of(lanes, 5, bound)
+
+    found = summed(range(60))
+    for _ in range(5):
+        assert torch.equal(summed(rng.permutation(60)), found)
+    halves = [summed(range(0, 60, 2)), summed(range(1, 60, 2))]
+    assert torch.equal(halves[0] + halves[1], found)
+    for i, j in itertools.product(range(2), range(5)):
+        exact = sum(Fraction(float(term)) for term in terms[:, i, j])
+        error = abs(Fraction(float(found[:, i, j].flip(0).sum())) - exact)
+        assert (
+            error <= 2.0**-53 * abs(exact) + 60 * 2.0 ** (-50 if dtype == torch.float32 else -88) * bound
+        )
+
+
+def test_sums_of_nothing_and_of_what_is_not_finite():
+    sums = ExactSums(torch.device("cpu"), torch.float32, 3, 1)
+    assert not in_one(sums.of([], 3, 0.0), torch.float32).any()
+    for value in (math.inf, math.nan):
+        lane = Lane(slice(1, 2), [lambda total, _, value=value: total.fill_(value)])
+        found = in_one(sums.of([lane], 3, value), torch.float32)
+        assert found[[0, 2]].eq(0).all()
+        assert not found[1].isfinite()
+
+
+# Products
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    kernel = mercer.Laplacian(2.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(N, 4))))
+    V = torch.from_numpy(rng.normal(size=(S, Q)))
+    return kernel, points, V, kernel.block(points, points, same=True)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("s", [0, S])
+@pytest.mark.parametrize("kept_share", [0.0, 0.01, 0.4, 1.0])
+def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept_share, s, n_threads):
+    kernel, points, V, K = problem
+    V = V if s else V[:0, :0]
+    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 20)
+    monkeypatch.setattr(sharded, "FIXED_COLUMNS", 70)
+    schedule = make_schedule(N, s, 25, 90)
+    budget = kept_share * 8 * N * (N + Q)
+    draws = torch.Generator().manual_seed(1)
+    with threads(n_threads):
+        deal = Deal([p.rows for p in schedule.panels], s, Group(), torch.device("cpu"))
+        operator = ShardedSquare(kernel, points, 3, deal, V, budget)
+        for epoch in (1, 2, 3):
+            weights = torch.randn(N, 3, generator=draws, dtype=torch.float64)
+            for visit in schedule.visits(epoch):
+                here = visit.panel.rows
+                stop = max(visit.panel.stop, s) if epoch == 1 else N
+                visible = weights.clone()
+                visible[stop:] = 0
+                found = operator.panel(here, visible, stop)
+                torch.testing.assert_close(found.f, K[here] @ visible, atol=1e-11, rtol=0)
+                torch.testing.assert_close(found.own, K[here, here], atol=1e-13, rtol=0)
+                torch.testing.assert_close(found.Z, K[here, :s] @ V, atol=1e-11, rtol=0)
+    assert operator.kept_bytes <= budget
+    assert (operator.kept_bytes > 0) == (kept_share > 0)
+
+
+def test_what_was_kept_is_not_evaluated_again(problem, monkeypatch):
+    kernel, points, V, _ = problem
+    schedule = make_schedule(N, S, 100, 500)
+    deal = Deal([p.rows for p in schedule.panels], S, Group(), torch.device("cpu"))
+    operator = ShardedSquare(kernel, points, 1, deal, V, 1e9)
+    weights = torch.ones(N, 1, dtype=torch.float64)
+    for panel in schedule.panels:
+        operator.panel(panel.rows, weights, panel.stop)
+    monkeypatch.setattr(mercer.Laplacian, "block", None)  # any evaluation would fail
+    for panel in schedule.panels:
+        operator.panel(panel.rows, weights, N)
+
+
+@pytest.mark.parametrize("budget", [0.0, 1e9])
+def test_held_out_products_equal_the_dense_ones(problem, rng, budget):
+    kernel, points, _, _ = problem
+    held_out = kernel.points(torch.from_numpy(rng.normal(size=(1_100, 4))))
+    schedule = make_schedule(N, S, 100, 500)
+    deal = Deal([p.rows for p in schedule.panels], S, Group(), torch.device("cpu"))
+    operator = ShardedRectangle(kernel, held_out, points, 2, deal, budget)
+    dense = kernel.block(held_out, points)
+    for _ in range(2):
+        weights = torch.from_numpy(rng.normal(size=(N, 2)))
+        torch.testing.assert_close(operator.times(weights), dense @ weights)
+        part = slice(130, 900)
+        torch.testing.assert_close(operator.times(weights, columns=part), dense[:, part] @ weights[part])
+        some = operator.times(weights, slice(7, 80))
+        torch.testing.assert_close(some, dense[7:80] @ weights)
+        assert operator.times(weights, slice(7, 7)).shape == (0, 2)
+
+
+def test_every_column_belongs_to_one_rank_and_panels_are_shared_out():
+    schedule = make_schedule(60_000, 2_000, 300, 1_024)
+    panels = [p.rows for p in schedule.panels]
+    for size in (1, 2, 3, 5, 64):
+        deals = [Deal(panels, 2_000, Group(rank, size), torch.device("cpu")) for rank in range(size)]
+        own = np.zeros(60_000, dtype=int)
+        for deal in deals:
+            for block in deal.own:
+                own[block.columns] += 1
+        assert (own == 1).all()
+        widths = [sum(len(block) for block in deal.own) for deal in deals]
+        assert max(widths) <= 1.03 * 60_000 / size + 256
+        for start in range(0, 60_000, 6_000):  # and so in each part of the triangle
+            parts = [sum(len(b) for b in deal.between(start, start + 6_000)) for deal in deals]
+            assert max(parts) <= 1.1 * 6_000 / size + 256
+    few = Deal([slice(0, 300)], 0, Group(0, 9), torch.device("cpu"))
+    assert few.busy_ranks == 2
+
+
+# Runs: the same on 1, 2, 3 and 5 ranks
+
+CASES = ("plain", "ridge", "early stopping", "bytes", "float64", "warm start", "weights", "part kept")
+
+
+def run_case(case, group):
+    """Weights, losses and predictions of a short run."""
+    rng = np.random.default_rng(3)
+    n, dtype = 2_900, torch.float64 if case == "float64" else torch.float32
+    kernel = mercer.Laplacian(2.5)
+    x = torch.from_numpy(rng.normal(size=(n + 200, 5))).to(dtype)
+    y = torch.stack([x[:, 0].sin(), x[:, 1] * x[:, 2]], 1)
+    y = y - y.mean(0)
+    if case == "bytes":
+        codes = torch.from_numpy(rng.integers(-90, 90, size=(n + 200, 70))).to(torch.int8)
+        kernel, every = mercer.Gaussian(400.0), byte_points(codes, dtype)
+    else:
+        every = kernel.points(x)
+    points, held_out = every[:n], HeldOutPart(every[n:], y[n:])
+    ridge = 0.3 if case in ("ridge", "weights") else 0.0
+    resource = Resource(capacity=2e8, memory=8e9, full_rate_rows=128)
+    requests = Requests(subsample_size=400, preconditioner_rank=40)
+    plan, preconditioner = choose(kernel, points, 2, resource, ridge, requests)
+    options = {"kept_memory": plan.kept_memory * (0.4 if case == "part kept" else 1.0)}
+    if case == "early stopping":
+        options["held_out"] = held_out
+    if case == "weights":
+        options["sample_weight"] = torch.linspace(0.1, 1.0, n, dtype=dtype)[:, None]
+    if case == "warm start":
+        options["start_from"] = 0.01 * torch.from_numpy(rng.normal(size=(n, 2))).to(dtype)
+    limits = Limits(4, 1e-12, 2, 0.01)
+    run = assemble(kernel, points, y[:n], plan.step, preconditioner, limits, group=group, **options)
+    outcome = run.run()
+    losses = [(e.train_loss, e.validation_loss) for e in outcome.history.epochs]
+    return outcome.alpha.numpy(), losses, outcome.reason
+
+
+def run_cases():
+    return {case: run_case(case, group_of_all()) for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    with threads(2):
+        return {case: run_case(case, Group()) for case in CASES}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size):
+    for found in pool.run(size, run_cases):
+        for case in CASES:
+            np.testing.assert_array_equal(found[case][0], alone[case][0], err_msg=case)
+            assert found[case][1:] == alone[case][1:], case
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_group_computes_what_a_single_process_does(alone, case):
+    alpha, losses, _ = run_case(case, None)
+    exact = case == "float64"
+    np.testing.assert_allclose(
+        alone[case][0], alpha, atol=(1e-9 if exact else 2e-3) * np.abs(alpha).max()
+    )
+    for one, other in zip(alone[case][1], losses, strict=True):
+        assert one[0] == pytest.approx(other[0], rel=1e-9 if exact else 1e-3)
