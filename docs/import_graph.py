@@ -53,7 +53,7 @@ LAYERS = (
 MEMBERS = [member for members, _ in LAYERS for member in members]
 RANKS = {member: rank for rank, (members, _) in enumerate(LAYERS) for member in members}
 # The mathematics neither imports these nor prints.
-PURE = {*LAYERS[0][0], "processes", "data", "kernels", "operators", "model", "method"}
+PURE = {*LAYERS[0][0], "data", "kernels", "operators", "model", "method"}
 NOT_PURE = {"sklearn", "rich", "typer", "matplotlib", "polars"}
 # The public names and the entry point; they may import everything and nothing may import them.
 OUTSIDE = ("mercer", "mercer.__main__")

@@ -340,9 +340,9 @@ def test_the_number_of_threads_reaches_the_estimator_but_not_the_file(iris, run,
     data, _ = iris
     used = []
 
-    def threads(n_jobs):
+    def threads(n_jobs, share):
         used.append(n_jobs)
-        return real(n_jobs)
+        return real(n_jobs, share)
 
     real = mercer.estimators.base.threads
     monkeypatch.setattr("mercer.estimators.base.threads", threads)

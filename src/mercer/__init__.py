@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mercer.planning.calibration import measure_resource
     from mercer.planning.plan import Plan
     from mercer.planning.resource import Resource
+    from mercer.processes.group import RankError
+    from mercer.processes.joining import alone
     from mercer.selection.candidates import Selection
     from mercer.training.events.callbacks import (
         Callback,
@@ -68,12 +70,14 @@ _HOMES = {
     "Matern52": "kernels",
     "NeuralTangent": "kernels",
     "Plan": "planning.plan",
+    "RankError": "processes.group",
     "Resource": "planning.resource",
     "Run": "training.events.callbacks",
     "Selection": "selection.candidates",
     "SpectrumDisplay": "displays",
     "TensorBoardLog": "training.events.callbacks",
     "TimeLimit": "training.events.callbacks",
+    "alone": "processes.joining",
     "load": "estimators",
     "measure_resource": "planning.calibration",
     "release_memory": "operators.pool",
@@ -102,12 +106,14 @@ __all__ = [
     "Matern52",
     "NeuralTangent",
     "Plan",
+    "RankError",
     "Resource",
     "Run",
     "Selection",
     "SpectrumDisplay",
     "TensorBoardLog",
     "TimeLimit",
+    "alone",
     "load",
     "measure_resource",
     "release_memory",

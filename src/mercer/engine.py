@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,13 +40,17 @@ from mercer.data.targets import TargetUnits
 from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
 from mercer.files.origin import Origin
-from mercer.kernels import Custom, as_kernel, in_units
+from mercer.kernels import Custom, Gaussian, as_kernel, in_units
 from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
+from mercer.method.schedule import make_schedule
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
+from mercer.operators.sharded import Deal
+from mercer.operators.tiled import panel_rows
+from mercer.operators.workers import torch_threads
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
@@ -55,10 +59,13 @@ from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource, with_memory
+from mercer.planning.together import resource_of_all
+from mercer.processes.group import Group
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
 from mercer.training.assemble import HeldOutPart, assemble
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
+from mercer.training.events.agreement import Agreement
 from mercer.training.events.dispatch import Dispatch, Events
 from mercer.training.events.interrupts import interrupts
 from mercer.training.guard import DivergenceError
@@ -107,6 +114,8 @@ predict_seconds = with_predicted_seconds
 COARSE = 0.1
 # Of the squared length of a row, what may lie outside the space of an earlier fit by rounding.
 UNSEEN_SHARE = 1e-9
+# Stands for a kernel that the user gave, until each rank has put its own in the place.
+ANY = Gaussian(bandwidth=1.0)
 
 
 @dataclass(frozen=True)
@@ -179,21 +188,28 @@ def train(
     """Train on prepared points, in random order with the subsample first, and centred targets y.
 
     `options` are those of `assemble`: kept_memory, kept_as, rows_at_once, held_out, sample_weight,
-    start_from, triangular, shuffled, operator.
+    start_from, triangular, shuffled, operator, group.
     """
     return assemble(kernel, points, y, step, preconditioner, limits, **options).run(watcher)
 
 
 def prepare(
-    data: Data, settings: Settings, on_stage: Callable[[str], None] = lambda text: None
+    data: Data,
+    settings: Settings,
+    on_stage: Callable[[str], None] = lambda text: None,
+    group: Group | None = None,
 ) -> Problem:
-    """Prepare the data, choose what is to be chosen, and make the plan."""
-    measured = settings.resource or measure_resource(settings.device, settings.dtype)
-    resource = with_memory(measured, settings.memory)
+    """Prepare the data, choose what is to be chosen, and make the plan.
+
+    In a group, rank 0 chooses for all, meanwhile on all cores of its host.
+    """
+    ranks = group or Group()
+    resource = _resource(settings, ranks)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
-    limit = data_limit(settings.device, resource.usable)
-    solves = _may_solve(data, settings, resource)
-    chosen = _choose_setting(data, settings, resource, resource.integer_gain > 1, solves, on_stage)
+    limit = data_limit(settings.device, resource.usable_each)
+    solves = ranks.size == 1 and _may_solve(data, settings, resource)
+    bytes_pay = resource.integer_gain > 1
+    chosen = _choose_setting(data, settings, resource, bytes_pay, solves, on_stage, ranks)
     if settings.setting.inputs is not None:
         _check_known(settings.setting.inputs, data)
     on_stage("preparing the data")
@@ -203,7 +219,7 @@ def prepare(
         chosen = replace(chosen, ridge=max(chosen.ridge, JITTER))
     points = chosen.inputs.points(data.X, data.rows, like, True, limit)
     if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
-        chosen = _choose_setting(data, settings, resource, False, solves, on_stage)
+        chosen = _choose_setting(data, settings, resource, False, solves, on_stage, ranks)
         points = chosen.inputs.points(data.X, data.rows, like, True, limit)
     _check_range(points)
     grid = chosen.inputs.grid
@@ -214,36 +230,42 @@ def prepare(
     requests = settings.requests
     if requests.batch_size is not None:
         requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
-    if solves:
-        plan, preconditioner = direct_plan(kernel, points, y.shape[1], resource, ridge)
-    else:
-        plan, preconditioner = choose(
-            kernel,
-            points,
-            y.shape[1],
-            resource,
-            ridge,
-            requests,
-            data.n_held_out,
-            data_on_disk=points.rows.nbytes > limit,
-            keeps=settings.limits.max_iter > 1,
-        )
-    if resource.rates is not None and not solves:
-        limits, stops_early = settings.limits, data.n_held_out > 0
-        epochs = expected_epochs(
-            plan,
-            preconditioner,
-            y,
-            limits.interpolation_tol,
-            limits.max_iter,
-            limits.n_iter_no_change if stops_early else None,
-        )
-        plan = with_predicted_seconds(
-            plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out, epochs
-        )
+
+    def made() -> tuple[Plan, LevelledKernel]:
+        if solves:
+            return direct_plan(kernel, points, y.shape[1], resource, ridge)
+        with _all_cores(ranks):
+            plan, preconditioner = choose(
+                kernel,
+                points,
+                y.shape[1],
+                resource,
+                ridge,
+                requests,
+                data.n_held_out,
+                data_on_disk=points.rows.nbytes > limit,
+                keeps=settings.limits.max_iter > 1,
+            )
+        if resource.rates is not None:
+            limits, stops_early = settings.limits, data.n_held_out > 0
+            epochs = expected_epochs(
+                plan,
+                preconditioner,
+                y,
+                limits.interpolation_tol,
+                limits.max_iter,
+                limits.n_iter_no_change if stops_early else None,
+            )
+            plan = with_predicted_seconds(
+                plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out, epochs
+            )
+        return plan, preconditioner
+
+    plan, preconditioner = ranks.decided(made)
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
     fault = kernel.fault(points) if isinstance(kernel, Custom) else None
-    notes = tuple(note for note in (chosen.note, fault) if note is not None)
+    idle = _idle(plan, points, ranks)
+    notes = tuple(note for note in (chosen.note, fault, idle) if note is not None)
     plan = replace(plan, notes=(*plan.notes, *notes))
     machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), units)
     return Problem(
@@ -269,6 +291,7 @@ def fit(
     resume: Saved | None = None,
     held_out: Array | None = None,
     origin: Origin | None = None,
+    group: Group | None = None,
 ) -> Fitted:
     """Prepare the data and train; in float64 where float32 diverges or is too coarse.
 
@@ -280,7 +303,9 @@ def fit(
     resume : a checkpoint to go on from
     held_out : numbers of the rows held out, for checkpoints
     origin : what the run is made with, for checkpoints; by default the data
+    group : the ranks that train together, each of which calls this with the same arguments
     """
+    ranks = group or Group()
     events = Events() if events is None else events
     made_with = origin or Origin(
         {}, lambda: {"X": data.X, "y": data.Y, "sample_weight": data.sample_weight}
@@ -289,14 +314,14 @@ def fit(
     def problem_of(settings: Settings) -> Problem:
         assert events is not None
         if resume is not None:
-            return resume.problem(data, settings.device, settings.memory)
-        return prepare(data, settings, events.on_stage)
+            return resume.problem(data, settings.device, settings.memory, ranks.size)
+        return prepare(data, settings, events.on_stage, group)
 
     def trained(problem: Problem) -> Fitted:
         assert events is not None
         events.on_plan(problem.plan)
         with nullcontext() if resume is None else contents_of(resume.path):
-            run = _training(problem, data, settings, score, start_from)
+            run = _training(problem, data, settings, score, start_from, group)
         if resume is not None:
             run.resume(resume.state(run.state, len(run.schedule.panels)))
 
@@ -308,7 +333,8 @@ def fit(
             write_checkpoint(path, state, problem, data, rows, made_with)
 
         with interrupts() as interrupted:
-            outcome = run.run(Dispatch(events, problem.plan, look, save, interrupted))
+            watcher: Watcher = Dispatch(events, problem.plan, look, save, interrupted)
+            outcome = run.run(watcher if ranks.handle is None else Agreement(watcher, ranks))
         return Fitted(problem, outcome)
 
     if settings.dtype == widest(settings.device) or resume is not None:
@@ -316,11 +342,11 @@ def fit(
     coarse = False
     try:
         problem = problem_of(settings)
-        coarse = not kernel_rounding(problem.machine, data) <= COARSE
+        coarse = ranks.from_first(not kernel_rounding(problem.machine, data) <= COARSE)
         note = "the precision float32 is too coarse here: training was run in float64"
         if not coarse:
             fitted = trained(problem)
-            if not fitted.too_coarse:
+            if not ranks.from_first(fitted.too_coarse):
                 return fitted.with_honest_reason(settings.limits)
             note = "the precision float32 is too coarse here: training was run again in float64"
     except (DivergenceError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
@@ -353,6 +379,32 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
     )
 
 
+def _resource(settings: Settings, group: Group) -> Resource:
+    """The devices of all ranks, or the one that the user specified, shared by them."""
+    if settings.resource is not None:
+        resource = replace(settings.resource, ranks=group.size)
+    else:
+        device, dtype = settings.device, settings.dtype
+        resource = resource_of_all(lambda: measure_resource(device, dtype), group)
+    return with_memory(resource, settings.memory)
+
+
+def _all_cores(group: Group) -> AbstractContextManager[None]:
+    """While the other ranks wait, one may use the cores of all that share them."""
+    return nullcontext() if group.size == 1 else torch_threads(len(group.seats[group.rank].cores))
+
+
+def _idle(plan: Plan, points: Points, group: Group) -> str | None:
+    """A note where there are more ranks than parts to be shared out."""
+    device = points.x.device
+    schedule = make_schedule(plan.n, plan.subsample_size, plan.batch_size, panel_rows(device))
+    rows = [panel.rows for panel in schedule.panels]
+    busy = Deal(rows, plan.subsample_size, group, device).busy_ranks
+    if busy == group.size:
+        return None
+    return f"{group.size - busy} of {group.size} ranks are idle: the data is too small for so many"
+
+
 def _choose_setting(
     data: Data,
     settings: Settings,
@@ -360,20 +412,31 @@ def _choose_setting(
     bytes_pay: bool,
     solves: bool,
     on_stage: Callable[[str], None],
+    group: Group,
 ) -> Chosen:
-    chosen = choose_setting(
-        data.X,
-        data.comparable_Y,
-        data.rows,
-        settings.setting,
-        dtype=settings.dtype,
-        usable=resource.usable,
-        bytes_pay=bytes_pay,
-        solves=solves,
-        strata=data.strata,
-        sample_weight=data.sample_weight,
-        on_tried=lambda count: on_stage(f"choosing kernel, bandwidth and ridge, {count} settings tried"),
-    )
+    def chosen_here() -> Chosen:
+        with _all_cores(group):
+            found = choose_setting(
+                data.X,
+                data.comparable_Y,
+                data.rows,
+                settings.setting,
+                dtype=settings.dtype,
+                usable=resource.usable_each,
+                bytes_pay=bytes_pay,
+                solves=solves,
+                strata=data.strata,
+                sample_weight=data.sample_weight,
+                on_tried=lambda count: on_stage(
+                    f"choosing kernel, bandwidth and ridge, {count} settings tried"
+                ),
+            )
+        return found
+
+    own = None if isinstance(settings.setting.kernel, str) else as_kernel(settings.setting.kernel, 1.0)
+    chosen = group.decided(chosen_here if own is None else lambda: replace(chosen_here(), kernel=ANY))
+    if own is not None:  # every rank has it; a function of the user's own could not be sent
+        chosen = replace(chosen, kernel=own)
     if chosen.left_out is None or not data.own_scales:
         return chosen
     decisions = chosen.left_out.decisions * data.units.scale.numpy()  # in the units of the targets
@@ -414,6 +477,7 @@ def _training(
     settings: Settings,
     score: Callable[[Tensor], float],
     start_from: Array | None,
+    group: Group | None,
 ) -> Training:
     """A run on the problem, not yet begun."""
     machine, units, y = problem.machine, problem.machine.units, problem.y
@@ -443,4 +507,5 @@ def _training(
         sample_weight=weight,
         start_from=None if weights is None else weights.to(y),
         loss_unit=data.loss_unit,
+        group=group,
     )

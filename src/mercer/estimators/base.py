@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
@@ -32,6 +33,7 @@ from mercer.engine import (
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
+from mercer.estimators.ranks import cores_for, facts, saved_run, shared_decision
 from mercer.estimators.saved_model import save
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
@@ -53,6 +55,9 @@ from mercer.operators.workers import threads
 from mercer.planning.memory import parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import find_device
+from mercer.processes.group import Group
+from mercer.processes.joining import ranks
+from mercer.processes.sameness import check_same
 from mercer.training.events.callbacks import Callback
 from mercer.training.history import History
 
@@ -135,22 +140,25 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, resume: Any) -> Self:
         """Fit a twin and take over its state at the end: a fit that fails changes nothing."""
         check_parameters(self)
-        events = Events(self.callbacks, self.verbose)
-        twin = self._twin()
-        with threads(self.n_jobs):
-            notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events)
-        if self.memory_limit != "auto":
-            release_memory()  # whoever sets a limit does not want it held for the next fit
-        self.__dict__ = twin.__dict__
-        events.on_end(self.plan_, self.history_, self)
-        warn_after_fit(
-            self.stop_reason_,
-            self.n_iter_,
-            [*self.plan_.notes, *notes],
-            converged=self.converged_,
-            max_iter=self.max_iter,
-            interpolation_tol=self.interpolation_tol,
-        )
+        with ranks(find_device(self.device)) as group:
+            speaks = group is None or group.is_first
+            events = Events(self.callbacks, self.verbose) if speaks else Events()
+            twin = self._twin()
+            with threads(self.n_jobs, cores_for(group)):
+                notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events, group)
+            if self.memory_limit != "auto":
+                release_memory()  # whoever sets a limit does not want it held for the next fit
+            self.__dict__ = twin.__dict__
+            events.on_end(self.plan_, self.history_, self)
+        if speaks:
+            warn_after_fit(
+                self.stop_reason_,
+                self.n_iter_,
+                [*self.plan_.notes, *notes],
+                converged=self.converged_,
+                max_iter=self.max_iter,
+                interpolation_tol=self.interpolation_tol,
+            )
         return self
 
     def _twin(self) -> Self:
@@ -168,6 +176,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         y_val: Any,
         resume: Any,
         events: Events,
+        group: Group | None,
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
         X, y, targets = self._validate(X, y)
@@ -187,8 +196,13 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             )
             settings = replace(settings, setting=setting)
         origin = self._origin(X, y, targets, weight, X_val, y_val, old)
-        saved = None if resume is None else Saved.read(resume, origin)
-        data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved)
+        saved = None
+        if group is None:
+            saved = None if resume is None else Saved.read(resume, origin)
+        else:
+            check_same(group, facts(self, origin))
+            saved = saved_run(resume, self.callbacks, origin, group)
+        data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved, group)
         if len(held_out):
             y_val = y[held_out]
 
@@ -207,6 +221,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             resume=saved,
             held_out=held_out,
             origin=origin,
+            group=group,
         )
         return self._commit(fitted, data, targets, y, y_val)
 
@@ -287,6 +302,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         X_val: Matrix | None,
         y_val: Array | None,
         saved: Saved | None = None,
+        group: Group | None = None,
     ) -> tuple[Data, Array]:
         """The data with its training rows and held-out part, and the numbers of the rows held out."""
         rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
@@ -296,6 +312,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             chosen = self.ridge == "auto"
             hold_out = X_val is None and holds_out(self.early_stopping, len(rows), chosen)
             fraction, seed = self.validation_fraction, self.random_state
+            if group is not None:  # without a seed, that of rank 0
+                seed = group.from_first(check_random_state(seed))
             rows, held_out = arrange(rows, y, targets, fraction, hold_out, seed)
         if len(held_out):
             X_val, y_val = take(X, held_out), y[held_out]
@@ -347,10 +365,10 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         check_parameters(self)
         model = self._twin()  # validation sets attributes
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
-        with threads(self.n_jobs):
+        with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
             X, y, targets = model._validate(X, y)
-            data, _ = model._arranged(X, y, targets, None, None, None)
-            return prepare(data, model._settings(resource)).plan
+            data, _ = model._arranged(X, y, targets, None, None, None, None, group)
+            return prepare(data, model._settings(resource), group=group).plan
 
     def _validate(self, X: Any, y: Any) -> tuple[Matrix, Array, Targets]:
         X, y = training_data(self, X, y, y_numeric=self._y_numeric)
@@ -378,10 +396,14 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _decision(self, X: Any) -> Array:
         """f(x) for each row, (m, l)."""
         check_is_fitted(self, "machine_")
-        with threads(self.n_jobs):
+        with ranks(self.machine_.device) as group, threads(self.n_jobs, cores_for(group)):
             x = more_rows(self, X)
-            decision = self.machine_.predict(x, Events(verbose=self.verbose).on_rows)  # (m, l)
-            return finite_predictions(to_numpy(decision))
+            if group is None:
+                progress = Events(verbose=self.verbose).on_rows
+                decision = to_numpy(self.machine_.predict(x, progress))  # (m, l)
+            else:
+                decision = shared_decision(self.machine_, x, group, self.verbose)
+            return finite_predictions(decision)
 
     def predict(self, X: Any) -> Any:
         """The prediction for each row."""
@@ -413,7 +435,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         stored as JSON; a loaded model has it as `metadata_`, and keeps it when saved again.
         """
         check_is_fitted(self, "machine_")
-        save(self, path, metadata)
+        with ranks(self.machine_.device) as group:
+            (group or Group()).decided(lambda: save(self, path, metadata))
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()

@@ -63,15 +63,14 @@ DECISIVE = (
     "validation_fraction",
     "precision",
 )
+# Parameters that decide when training ends: a checkpoint may be resumed with others.
+WHEN_TO_STOP = ("max_iter", "tol", "interpolation_tol", "n_iter_no_change")
 # Parameters that a model file keeps.  No other is read from one: a file must not choose a path, a
 # device, memory or threads, nor what is run or printed.
 STORED = (
     *DECISIVE,
     "class_weight",
-    "max_iter",
-    "tol",
-    "interpolation_tol",
-    "n_iter_no_change",
+    *WHEN_TO_STOP,
     "warm_start",
     "random_state",
 )

@@ -103,16 +103,18 @@ class Saved:
     def held_out(self) -> Array:
         return self.tensors["held_out"].numpy()
 
-    def problem(self, data: Data, device: torch.device, memory: float | None = None) -> Problem:
+    def problem(
+        self, data: Data, device: torch.device, memory: float | None = None, ranks: int = 1
+    ) -> Problem:
         """The problem as it was, with the points prepared again from the data.
 
-        Of `memory`, the bytes that may now be used, depends only what is kept in it.
+        Of `memory`, the bytes that each of the `ranks` may now use, depends only what is kept in it.
         """
         with contents_of(self.path):
-            return self._problem(data, device, memory)
+            return self._problem(data, device, memory, ranks)
 
-    def _problem(self, data: Data, device: torch.device, memory: float | None) -> Problem:
-        contents, plan = self.contents, self.contents.plan
+    def _problem(self, data: Data, device: torch.device, memory: float | None, ranks: int) -> Problem:
+        contents, plan = self.contents, replace(self.contents.plan, ranks=ranks)
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
         kernel, inputs = kernel_and_inputs(self.tensors, contents.machine)
         n_features, n_outputs = data.X.shape[1], data.Y.shape[1]
@@ -122,7 +124,7 @@ class Saved:
         points = inputs.points(data.X, data.rows, like, True, limit)
         if memory is not None:
             plan = replace(plan, data_on_disk=points.rows.nbytes > limit)
-            plan = plan.within(memory, data.n_held_out)
+            plan = plan.within(ranks * memory, data.n_held_out)
         units = target_units(self.tensors, contents.machine, n_outputs)
         y = units.encode(data.Y[data.rows], like)  # (n, l)
         expect(bool(torch.isfinite(y).all()), "`offset` must be the mean of the targets")

@@ -62,6 +62,15 @@ class Origin:
         mark = self.made_with.data["X"]
         return 0 if mark is None else mark.shape[0]
 
+    def facts(self) -> dict[str, str]:
+        """Parameters and data, in words that are the same only for the same."""
+        parameters = {f"`{name}`": repr(value) for name, value in self.made_with.parameters.items()}
+        data = {
+            f"`{name}`": "none" if mark is None else f"one {mark} with checksum {mark.digest[:8]}"
+            for name, mark in self.made_with.data.items()
+        }
+        return {**parameters, **data}
+
     def to_data(self) -> dict[str, Any]:
         return asdict(self.made_with)
 

@@ -89,12 +89,15 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
+def threads(n_jobs: int | None, share: int | None = None) -> Iterator[None]:
     """Use `n_jobs` workers in here: None takes as many as PyTorch has threads, -1 all cores.
 
-    All other operations run on one thread.  The processes of a pool share the cores: each uses at most
-    the threads that PyTorch was given there, and a forked one a single thread.
+    A rank of a process group has a `share` of the cores, which None and -1 take.  All other operations
+    run on one thread.  The processes of a pool share the cores: each uses at most the threads that
+    PyTorch was given there, and a forked one a single thread.
     """
+    if share is not None and n_jobs in (None, -1):
+        n_jobs = share
     count = torch.get_num_threads()
     if n_jobs is not None:
         wanted = n_jobs if n_jobs > 0 else os.cpu_count() or 1

@@ -23,9 +23,10 @@ from mercer.method.critical_batch import (
 from mercer.method.preconditioner import LevelledKernel, level
 from mercer.method.spectrum import SMALL_MATRIX, NystromSpectrum, nystrom_spectrum
 from mercer.method.step import best_step_size
+from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import small_operations
 from mercer.planning.keeping import keeping
-from mercer.planning.memory import estimate_points, kept_bytes, work_bytes
+from mercer.planning.memory import estimate_points, kept_bytes, repeated_bytes, work_bytes
 from mercer.planning.plan import EIGHT_BIT, Plan
 from mercer.planning.resource import Resource
 
@@ -113,7 +114,8 @@ def choose(
     m = requests.batch_size or int(min(batch.m_G, max(estimate.critical(ridge, n), floor)))
     precision = str(points.dtype).removeprefix("torch.")
     size = resource.element_size
-    kept = keeping(kernel, points, s, q, m, n_held_out, size)
+    rows, ranks = max(m, panel_rows(points.x.device)), resource.ranks
+    kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=ranks == 1)
     plan = Plan(
         n=n,
         d=d,
@@ -142,9 +144,9 @@ def choose(
         products=EIGHT_BIT if points.is_bytes else f"in {precision}",
         kept_memory=kept_bytes(
             resource.usable,
-            work=work_bytes(n, n_outputs, s, size),
-            data=0.0 if data_on_disk else points.x.nbytes,
-            held_out=n_held_out,
+            work=ranks * work_bytes(n, n_outputs, s, size) + repeated_bytes(n, rows + q, ranks, size),
+            data=0.0 if data_on_disk else ranks * points.x.nbytes,
+            held_out=ranks * n_held_out,
             d=d,
             wanted=kept.wanted,
             element_size=size,
@@ -156,6 +158,7 @@ def choose(
         eigenvalues=tuple((found.spectrum.sigma / s).tolist()),
         data_on_disk=data_on_disk,
         notes=found.spectrum.notes,
+        ranks=ranks,
     )
     return plan, level(found.spectrum, q, ridge * s / n)
 
@@ -172,7 +175,7 @@ def _levelling(
     n, d = points.x.shape
     features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
     work = features + n_outputs + ELEMENTWISE_FEATURES
-    affordable = max(FEWEST_FRESH, estimate_points(resource.usable, d, resource.element_size))
+    affordable = max(FEWEST_FRESH, estimate_points(resource.usable_each, d, resource.element_size))
     s = _subsample_size(n, requests, affordable)
     width = _first_components(s, n, work, requests)
     critical_before = 0.0

@@ -42,12 +42,24 @@ class Keeping:
 
 
 def keeping(
-    kernel: Kernel, points: Points, s: int, q: int, m: int, n_held_out: int, element_size: int
+    kernel: Kernel,
+    points: Points,
+    s: int,
+    q: int,
+    m: int,
+    n_held_out: int,
+    element_size: int,
+    *,
+    coded: bool = True,
 ) -> Keeping:
-    """How the values of the first epoch, Z, and all of K for the held-out points would be kept."""
+    """How the values of the first epoch, Z, and all of K for the held-out points would be kept.
+
+    Without `coded` they are kept as they are.
+    """
     n = len(points)
     values = first_epoch_values(n, s, max(m, panel_rows(points.x.device)))
-    code = _code(kernel, points) if element_size * values > SMALL_BYTES else None
+    large = element_size * values > SMALL_BYTES
+    code = _code(kernel, points) if coded and large else None
     return Keeping(wanted_bytes(n, values, q + n_held_out, element_size, code), code)
 
 

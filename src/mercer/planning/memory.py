@@ -114,6 +114,11 @@ def work_bytes(n: int, n_outputs: int, s: int, element_size: int) -> float:
     return element_size * (n * per_point + 5 * s * s + WORKSPACE_NUMBERS)
 
 
+def repeated_bytes(n: int, width: int, ranks: int, element_size: int) -> float:
+    """Z and the own blocks of panels, `width` values a row, which all ranks keep beside the first."""
+    return (ranks - 1) * n * width * element_size
+
+
 def kept_bytes(
     usable: float, *, work: float, data: float, held_out: int, d: int, wanted: float, element_size: int
 ) -> float:

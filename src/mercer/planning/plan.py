@@ -56,6 +56,7 @@ class Plan:
     kept_as: FixedPoint | None = None  # how kept values are stored; None for as they are
     notes: tuple[str, ...] = ()  # fallbacks
     direct: bool = False  # the equations are solved at once, by one exact step
+    ranks: int = 1  # processes that train together
 
     @property
     def step(self) -> Step:
@@ -88,7 +89,7 @@ class Plan:
 
     @property
     def peak_memory(self) -> float:
-        """Bytes the run takes: data, weights and copies, targets, preconditioner, kept kernel values."""
+        """Bytes that all ranks take: data, weights, targets, preconditioner, kept kernel values."""
         return self._data_bytes + self._work_bytes + self.kept_memory
 
     def within(self, memory: float, held_out: int) -> Plan:
@@ -97,7 +98,7 @@ class Plan:
             memory,
             work=self._work_bytes,
             data=self._data_bytes,
-            held_out=held_out,
+            held_out=self.ranks * held_out,
             d=self.d,
             wanted=math.inf,
             element_size=self._element_size,
@@ -112,12 +113,12 @@ class Plan:
     def _data_bytes(self) -> float:
         """The rows in memory."""
         size = 1 if self.products == EIGHT_BIT else self._element_size
-        return 0 if self.data_on_disk else self.n * self.d * size
+        return 0 if self.data_on_disk else self.ranks * self.n * self.d * size
 
     @property
     def _work_bytes(self) -> float:
         s = self.n if self.direct else self.subsample_size
-        return work_bytes(self.n, self.n_outputs, s, self._element_size)
+        return self.ranks * work_bytes(self.n, self.n_outputs, s, self._element_size)
 
     @property
     def advice(self) -> str:

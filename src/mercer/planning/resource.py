@@ -74,6 +74,7 @@ class Resource:
     element_size: int = 4
     rates: Rates | None = None
     name: str = "user-specified device"
+    ranks: int = 1  # processes whose devices these are together
 
     def __post_init__(self) -> None:
         for field in ("capacity", "memory"):
@@ -85,6 +86,11 @@ class Resource:
     def usable(self) -> float:
         """Bytes of `memory` that may be used."""
         return self.memory - self.reserved
+
+    @property
+    def usable_each(self) -> float:
+        """Bytes that each rank may use."""
+        return self.usable / self.ranks
 
     def capacity_batch(self, n: int, d: int, l: int) -> float:
         """m_C, the batch that keeps every parallel unit busy; may be infinite."""
@@ -126,5 +132,7 @@ def find_device(device: str | torch.device) -> torch.device:
 
 
 def with_memory(resource: Resource, memory: float | None) -> Resource:
-    """The same device with a user-specified memory limit."""
-    return resource if memory is None else replace(resource, memory=memory, reserved=0.0)
+    """The same device with a user-specified memory limit, of each rank if there are several."""
+    if memory is None:
+        return resource
+    return replace(resource, memory=resource.ranks * memory, reserved=0.0)

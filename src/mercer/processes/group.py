@@ -1,7 +1,7 @@
 """The processes that train together, and what they tell one another.
 
-Every process runs the same program on the same machine code, and calls the methods of its `Group` in the
-same order.  PyTorch's `torch.distributed` carries the messages: gloo between CPUs, NCCL between GPUs.
+Every process runs the same program and calls the methods of its `Group` in the same order.  PyTorch's
+`torch.distributed` carries the messages: gloo between CPUs, NCCL between GPUs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mercer.processes.seats import Seat
+
 Thing = TypeVar("Thing")
 
 # How long a rank waits for the others before it asks whether they are still there.
 WAITING_SECONDS = 1.0
+# What `Work.wait` says when the time that it was given is over.
+STILL_WAITING = "Operation timed out!"
+# Longest part of an error of PyTorch that is repeated.
+LONGEST_CAUSE = 200
 
 
 class RankError(RuntimeError):
@@ -37,9 +43,15 @@ class Group:
     rank: int = 0
     size: int = 1
     handle: dist.ProcessGroup | None = None  # None where there is nobody to talk to
-    #: Raises if another rank is gone; called again and again while this one waits.
-    check: Callable[[], None] = lambda: None
-    sent: int = field(default=0, init=False)  # bytes of the tensors that were added over ranks
+    talk: dist.ProcessGroup | None = None  # likewise, for objects in the memory of the CPU
+    seats: list[Seat] = field(default_factory=lambda: [Seat.here(torch.device("cpu"))])  # of all ranks
+    #: Raises if another rank is gone; called again and again while this one waits, with True where
+    #: the connection to another one was lost.
+    check: Callable[[bool], None] = lambda lost: None
+    sent: int = 0  # bytes of the tensors that were added over ranks
+    calls: int = 0  # exchanges that have ended
+    waiting: bool = False  # for other ranks, now
+    broken: bool = False  # a rank is gone, and what was sent to it may wait forever
 
     @property
     def is_first(self) -> bool:
@@ -48,57 +60,98 @@ class Group:
 
     def add(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks."""
+        self.finish(self.start_adding(*tensors))
+
+    def start_adding(self, *tensors: Tensor) -> list[Any]:
+        """The same without waiting: the sums are there after `finish`."""
         if self.handle is None:
-            return
+            return []
         self.sent += sum(tensor.nbytes for tensor in tensors)
-        self._wait([dist.all_reduce(t, group=self.handle, async_op=True) for t in tensors])
+        return [dist.all_reduce(t, group=self.handle, async_op=True) for t in tensors]
+
+    def finish(self, works: list[Any]) -> None:
+        """Wait for what was started, and look after the other ranks meanwhile."""
+        if not works:
+            return
+        self.waiting = True
+        try:
+            for work in works:
+                self._wait(work)
+        finally:
+            self.waiting = False
+            self.calls += 1
 
     def gathered(self, thing: Thing) -> list[Thing]:
         """What each rank has here, in the order of ranks."""
-        if self.handle is None:
+        if self.talk is None:
             return [thing]
         found: list[Any] = [None] * self.size
-        self._talk(lambda: dist.all_gather_object(found, thing, group=self.handle))
+        self._exchange(lambda: dist.all_gather_object(found, thing, group=self.talk))
         return found
 
     def from_first(self, thing: Thing) -> Thing:
         """What rank 0 has here."""
-        if self.handle is None:
+        if self.talk is None:
             return thing
-        found = [thing if self.is_first else None]
-        source = dist.get_global_rank(self.handle, 0)
-        self._talk(lambda: dist.broadcast_object_list(found, src=source, group=self.handle))
-        return found[0]  # type: ignore[return-value]
+        found: list[Any] = [thing if self.is_first else None]
+        source = dist.get_global_rank(self.talk, 0)
+        self._exchange(lambda: dist.broadcast_object_list(found, src=source, group=self.talk))
+        return thing if self.is_first else found[0]
 
-    def together(self) -> None:
-        """Wait until all ranks are here."""
-        self.gathered(None)
+    def decided(self, decide: Callable[[], Thing]) -> Thing:
+        """What `decide` returns, or raises, on rank 0."""
+        if self.talk is None:
+            return decide()
+        found, error = None, None
+        if self.is_first:
+            try:
+                found = decide()
+            except Exception as raised:
+                error = raised
+        found, other = self.from_first((found, error))
+        if error is not None:
+            raise error
+        if other is not None:
+            raise other
+        return found  # type: ignore[return-value]
 
-    def _wait(self, works: list[Any]) -> None:
-        """Wait for collectives, and look after the other ranks meanwhile."""
-        for work in works:
-            while True:
-                try:
-                    work.wait(timedelta(seconds=WAITING_SECONDS))
-                    break
-                except RuntimeError as error:
-                    self.check()
-                    if "timed out" not in str(error).lower():
-                        raise _lost(error) from error
-
-    def _talk(self, exchange: Callable[[], None]) -> None:
-        """Exchange objects, once all ranks are here: a wait of unknown length is watched."""
+    def _exchange(self, exchange: Callable[[], None]) -> None:
+        """Exchange objects once all ranks are here: a wait of unknown length is watched."""
         here = torch.zeros(1)
-        self._wait([dist.all_reduce(here, group=self.handle, async_op=True)])
+        self.finish([dist.all_reduce(here, group=self.talk, async_op=True)])
         try:
             exchange()
         except RuntimeError as error:
-            self.check()
-            raise _lost(error) from error
+            raise self._lost(error) from error
 
+    def _look(self, lost: bool) -> None:
+        """Raise if another rank is gone."""
+        try:
+            self.check(lost)
+        except RankError:
+            self.broken = True
+            raise
 
-def _lost(error: RuntimeError) -> RankError:
-    return RankError(
-        "The connection to another rank was lost, so that training cannot go on. See the messages of "
-        f"the other ranks for the cause ({str(error).splitlines()[0][:200]})."
-    )
+    def _wait(self, work: Any) -> None:
+        while not self._ended(work):
+            self._look(False)
+
+    def _ended(self, work: Any) -> bool:
+        """Wait for a while; whether it has ended by then."""
+        try:
+            work.wait(timedelta(seconds=WAITING_SECONDS))
+        except RuntimeError as error:
+            if STILL_WAITING in str(error):
+                return False
+            raise self._lost(error) from error
+        return True
+
+    def _lost(self, error: RuntimeError) -> RankError:
+        """What to raise where a connection was lost."""
+        self._look(True)
+        self.broken = True
+        reason = (str(error).splitlines() or ["no reason given"])[0][:LONGEST_CAUSE]
+        return RankError(
+            f"The connection to another rank was lost, so training cannot go on ({reason}). The "
+            "messages of the other ranks tell the cause."
+        )

@@ -1,0 +1,38 @@
+"""What the devices of several ranks offer together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mercer.planning.resource import Resource
+from mercer.processes.group import Group
+from mercer.processes.seats import devices, sharing
+
+
+def resource_of_all(measure: Callable[[], Resource], group: Group) -> Resource:
+    """Capacity and memory of all ranks; each has the same share of the work, so the weakest counts.
+
+    Ranks that have the same cores or the same device measure it once.
+    """
+    if group.size == 1:
+        return replace(measure(), ranks=1)
+    places = [(seat.host, seat.device, seat.cores) for seat in group.seats]
+    firsts = [places.index(place) for place in places]  # by rank, the one that measures for it
+    found = group.gathered(measure() if firsts[group.rank] == group.rank else None)
+    by_rank = [found[first] for first in firsts]
+    each = [resource for resource in by_rank if resource is not None]
+    count = devices(group.seats)
+    shares = [r.memory / sharing(group.seats, rank) for rank, r in enumerate(each)]
+    weakest = min(range(len(each)), key=shares.__getitem__)
+    reserved = each[weakest].reserved / each[weakest].memory
+    memory = group.size * shares[weakest]
+    return replace(
+        each[0],
+        capacity=count * min(r.capacity for r in each),
+        full_rate_rows=count * min(r.full_rate_rows for r in each),
+        integer_gain=min(r.integer_gain for r in each),
+        memory=memory,
+        reserved=reserved * memory,
+        ranks=group.size,
+    )

@@ -1,0 +1,135 @@
+"""From `torchrun`'s environment, or a process group that the program made, to a `Group`."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+
+import torch
+import torch.distributed as dist
+
+from mercer.processes.group import LONGEST_CAUSE, Group, RankError
+from mercer.processes.monitor import Monitor, patience
+from mercer.processes.seats import Seat
+
+# What `torchrun` sets.
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# Ranks wait for one another as long as the monitor finds nothing wrong.
+NO_LIMIT = timedelta(days=30)
+# How long they wait for one another at the beginning: hosts may start one after the other.
+JOINING = timedelta(minutes=10)
+# Groups of which the connections are kept open; a program has one.
+MOST_GROUPS = 4
+
+_here = threading.local()
+
+
+@dataclass
+class Connections:
+    """Between the ranks of a process group."""
+
+    tensors: dist.ProcessGroup  # on the device
+    objects: dist.ProcessGroup
+    beats: dist.ProcessGroup
+    broken: bool = False  # a rank is gone
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """In the block, this process works on its own, also where it is a rank of a process group.
+
+    For what only some ranks do: `predict` on rank 0, for example, or different models on each rank.
+    """
+    before = getattr(_here, "alone", False)
+    _here.alone = True
+    try:
+        yield
+    finally:
+        _here.alone = before
+
+
+@contextmanager
+def ranks(device: torch.device) -> Iterator[Group | None]:
+    """The group that this process is a rank of, looked after for the length of the block.
+
+    None outside a group, and in a block that is inside another one or inside `alone`.
+    """
+    world = None if getattr(_here, "alone", False) else _world(device)
+    if world is None:
+        yield None
+        return
+    try:
+        found = _connections(world, device.type)
+    except RuntimeError as error:
+        raise _not_found(error) from error
+    if found.broken:
+        raise RankError("A rank is gone, so the others cannot go on: start the program again.")
+    group = Group(dist.get_rank(), dist.get_world_size(), found.tensors, found.objects)
+    with alone():  # what happens in the block belongs to this group
+        group.seats = [Seat.here(device)] * group.size
+        try:
+            with Monitor(group, found.beats):
+                group.seats[:] = group.gathered(Seat.here(device))
+                yield group
+        finally:
+            found.broken = group.broken
+
+
+def restarts() -> int:
+    """How often `torchrun` has started the ranks again after a fault."""
+    text = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _world(device: torch.device) -> dist.ProcessGroup | None:
+    if not dist.is_available():
+        return None
+    if not dist.is_initialized():
+        # Processes that a rank starts for work of its own inherit its environment.
+        launched = all(name in os.environ for name in VARIABLES)
+        if not launched or multiprocessing.parent_process() is not None:
+            return None
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        try:
+            dist.init_process_group(backend, timeout=JOINING)
+        except (RuntimeError, ValueError) as error:
+            raise _not_found(error) from error
+    return dist.group.WORLD
+
+
+@lru_cache(MOST_GROUPS)
+def _connections(world: dist.ProcessGroup, device: str) -> Connections:
+    talk = dist.new_group(backend="gloo", timeout=NO_LIMIT)
+    beats = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience()))
+    tensors = talk if device == "cpu" else dist.new_group(backend="nccl", timeout=NO_LIMIT)
+    made = Connections(tensors, talk, beats)
+    atexit.register(_leave, made)
+    return made
+
+
+def _leave(connections: Connections) -> None:
+    """Close the connections; if a rank is gone, without waiting for an answer that will never come."""
+    if connections.broken:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _not_found(error: Exception) -> RankError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:LONGEST_CAUSE]
+    address = ":".join(os.environ.get(name, "?") for name in VARIABLES[2:])
+    return RankError(
+        f"The ranks could not connect to one another ({reason}). The first host must be reachable at "
+        f"{address} from all others; and where the name of a host stands for 127.0.0.1, as on some "
+        "Linux systems, set GLOO_SOCKET_IFNAME to its network interface, such as eth0."
+    )
