@@ -19,6 +19,7 @@ from ranks import RankPool
 
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
+from mercer.cli import main
 from mercer.planning.resource import Resource
 from mercer.planning.together import resource_of_all
 from mercer.processes.group import Group, RankError
@@ -281,6 +282,44 @@ def test_an_ordinary_script_runs_unchanged_under_torchrun(tmp_path):
     assert one[0] == 2
     X = np.random.default_rng(0).normal(size=(700, 4))
     assert mercer.load(model).predict(X)[0] == one[1]
+
+
+# The command line
+
+
+def table(folder):
+    X, y = some_data(700)
+    names = ",".join("abcde") + ",y"
+    values = np.column_stack([X, y])
+    np.savetxt(folder / "data.csv", values, delimiter=",", header=names, comments="")
+    return str(folder / "data.csv")
+
+
+def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
+    model, report, checkpoint = (tmp_path / name for name in ("m.mercer", "r.html", "c.checkpoint"))
+    fit = [sys.executable, "-m", "mercer", "fit", table(tmp_path), "-o", str(model), "--ranks", "2"]
+    fit += ["--kernel", "laplacian", "--bandwidth", "3", "--ridge", "0.01", "--report", str(report)]
+    fit += ["--restarts=1", "--checkpoint", str(checkpoint), "--checkpoint-minutes", "0", "--json"]
+    done = subprocess.run(fit, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("epoch   1") == 1
+    assert json.loads(done.stdout)["rows"]["test"] == 140
+    assert mercer.load(model).plan_.ranks == 2
+    assert report.stat().st_size > 1_000
+    assert checkpoint.exists()
+    again = subprocess.run(fit, env=environment, capture_output=True, text=True, timeout=240)
+    assert again.returncode != 0
+    assert "already exists" in again.stderr
+
+
+def test_options_for_ranks_are_checked(tmp_path, capsys):
+    fit = ["fit", table(tmp_path), "-o", str(tmp_path / "m"), "--ranks", "2"]
+    assert main([*fit, "--restarts", "1"]) == 2
+    assert "--restarts needs --checkpoint" in capsys.readouterr().err
+    assert main(["fit", "-", *fit[2:]]) == 2
+    assert "--ranks needs a file that every rank can read" in capsys.readouterr().err
+    assert main([*fit[:-1], "0"]) == 2
 
 
 # Where ranks are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -228,3 +229,28 @@ def test_a_group_computes_what_a_single_process_does(alone, case):
     )
     for one, other in zip(alone[case][1], losses, strict=True):
         assert one[0] == pytest.approx(other[0], rel=1e-9 if exact else 1e-3)
+
+
+def sent_in_epochs(precision):
+    """Bytes that a run of one epoch and a run of two sent, and what their plan says."""
+    rng = np.random.default_rng(3)
+    kernel = mercer.Laplacian(2.5)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(1_500, 5))).to(getattr(torch, precision)))
+    y = points.x[:, :2].sin()
+    resource = Resource(capacity=2e8, memory=8e9, full_rate_rows=128, ranks=2)
+    requests = Requests(subsample_size=400, preconditioner_rank=40)
+    plan, preconditioner = choose(kernel, points, 2, resource, 0.1, requests)
+    sent = []
+    for epochs in (1, 2):
+        group, limits = group_of_all(), Limits(epochs, 0.0, 2, 0.01)
+        options = {"kept_memory": plan.kept_memory, "group": group}
+        assemble(kernel, points, y, plan.step, preconditioner, limits, **options).run()
+        sent.append(group.sent)
+    return sent, plan.sent_bytes, str(plan)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_plan_says_what_the_ranks_send(pool, precision):
+    for sent, (first, later), text in pool.run(2, sent_in_epochs, precision):
+        assert sent == [first, first + later]
+        assert re.search(r"ranks +2  processes; each sends \d+ KiB in the first epoch, \d+ KiB in", text)

@@ -59,7 +59,7 @@ from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource, with_memory
-from mercer.planning.together import resource_of_all
+from mercer.planning.together import exchange_seconds, resource_of_all
 from mercer.processes.group import Group
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
 from mercer.training.assemble import HeldOutPart, assemble
@@ -257,10 +257,19 @@ def prepare(
                 limits.n_iter_no_change if stops_early else None,
             )
             plan = with_predicted_seconds(
-                plan, resource.rates, kernel, points, preconditioner, y, data.n_held_out, epochs
+                plan,
+                resource.rates,
+                kernel,
+                points,
+                preconditioner,
+                y,
+                data.n_held_out,
+                epochs,
+                exchange,
             )
         return plan, preconditioner
 
+    exchange = exchange_seconds(ranks, y[: panel_rows(y.device)])
     plan, preconditioner = ranks.decided(made)
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
     fault = kernel.fault(points) if isinstance(kernel, Custom) else None

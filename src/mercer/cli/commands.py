@@ -7,6 +7,7 @@ completion must not wait for PyTorch.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -197,6 +198,18 @@ def fit(
         str | None,
         typer.Option(metavar="FILE", help="Write a report on the model to this HTML file."),
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", min=1, help="Train on this many processes of this machine."),
+    ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            help="With --ranks, start them again up to this many times if one fails.",
+        ),
+    ] = 0,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
@@ -208,12 +221,13 @@ def fit(
     The task, the kernel and all parameters are chosen automatically unless given. Ctrl-C ends
     training early and saves the best model so far.
     """
-    from mercer.cli import choices, fit_screen, fitting
+    from mercer.cli import choices, fit_screen, fitting, launching
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
     from mercer.files.container import check_is_file
     from mercer.training.events.callbacks import Checkpoint
 
+    speaks = launching.rank_here() == 0
     bounds = choices.bounds(max_columns, max_unpacked)
     scored_on = choices.TestChoice(holdout, test, test_target, seed)
     if resume is not None:
@@ -232,6 +246,9 @@ def fit(
         kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
     )
     parameters["max_iter"] = epochs
+    if ranks is not None:
+        arguments = shlex.split(str(context.obj))[1:]
+        raise typer.Exit(launching.launched(arguments, ranks, restarts, places.checkpoint))
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
@@ -248,9 +265,10 @@ def fit(
         scored_on,
         places,
         command=str(context.obj),
-        quiet=quiet,
+        quiet=quiet or not speaks,
     )
-    fit_screen.show_fit(fitted, json)
+    if speaks:
+        fit_screen.show_fit(fitted, json)
 
 
 def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Path:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import mercer
 from mercer.cli.choices import DataChoice, Model, Parameters, Places, TestChoice, estimator
 from mercer.cli.holdout import rows_to_hold_out
+from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
@@ -27,6 +28,7 @@ from mercer.metrics import Measures, measure
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device
+from mercer.processes.joining import alone
 from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
 from mercer.tables.arrays import Arrays, read_arrays
@@ -155,22 +157,23 @@ def fit(
             "training": training.seconds,
             "measuring": measuring.seconds,
         }
-        if places.report is not None:
+        if places.report is not None and rank_here() == 0:
             stage("writing the report")
             name = read.source.table.name
-            write_report(
-                places.report,
-                model,
-                evaluation,
-                title=f"{columns.target} from {os.path.basename(name)}",
-                command=command,
-                data_name=name,
-                target=columns.target,
-                notes=notes,
-                timings=seconds,
-                feature_names=columns.feature_names,
-                categories=columns.categories,
-            )
+            with alone():
+                write_report(
+                    places.report,
+                    model,
+                    evaluation,
+                    title=f"{columns.target} from {os.path.basename(name)}",
+                    command=command,
+                    data_name=name,
+                    target=columns.target,
+                    notes=notes,
+                    timings=seconds,
+                    feature_names=columns.feature_names,
+                    categories=columns.categories,
+                )
             progress.clear()
     train = len(model.machine_.alpha)
     rows = {

@@ -92,6 +92,18 @@ class Plan:
         """Bytes that all ranks take: data, weights, targets, preconditioner, kept kernel values."""
         return self._data_bytes + self._work_bytes + self.kept_memory
 
+    @property
+    def sent_bytes(self) -> tuple[float, float]:
+        """Bytes that a rank gives to be added over ranks, in the first epoch and in each later one.
+
+        Sums of f are in float64, two numbers for each of training in float64; Z is sent once, as it is
+        kept.
+        """
+        if self.ranks == 1:
+            return 0.0, 0.0
+        sums = self.n * self.n_outputs * (8.0 if self.precision == "float32" else 16.0)
+        return sums + self.n * self.preconditioner_rank * self._element_size, sums
+
     def within(self, memory: float, held_out: int) -> Plan:
         """The plan with no more kernel values kept than so many bytes leave room for."""
         room = kept_bytes(

@@ -73,6 +73,10 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         *last,
         ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
     ]
+    if plan.ranks > 1:
+        first, later = (in_words(size) for size in plan.sent_bytes)
+        meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
+        shown.append(("ranks", f"{plan.ranks:,}", meaning))
     if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
         value = f"{_seconds(plan.first_epoch_seconds)}, {_seconds(plan.later_epoch_seconds)}"
         shown.append(("time", value, "predicted for the first epoch and for each later one"))

@@ -45,10 +45,13 @@ def with_predicted_seconds(
     y: Tensor,
     n_held_out: int = 0,
     epochs: int | None = None,
+    exchange: float = 0.0,
 ) -> Plan:
     """The plan with the seconds that its first epoch and each later one will take.
 
     With the number of `epochs` that are expected, it keeps kernel values only if that saves time.
+    Of several ranks, each has an equal share of the values, evaluates the own block of every panel, and
+    takes all steps.  `exchange` are the seconds in which they add up the sums of a panel.
     """
     n, l = y.shape
     s, q = levelled.V.shape
@@ -95,20 +98,25 @@ def with_predicted_seconds(
     steps = n_panels * with_steps
 
     triangle = first_epoch_values(n, s, max(rows, plan.batch_size))
-    first = (triangle + n * n_held_out) * value + overhead + steps
-    again = n * (n + n_held_out) * value + overhead  # of a later epoch that evaluates all n of each row
+    ranks = plan.ranks
+    alike = steps + n_panels * exchange  # on all ranks
+    sent, sent_later = plan.sent_bytes
+    z_exchange = n_panels * exchange * (sent / sent_later - 1) if sent_later else 0.0  # as long a byte
+    repeated = (1 - 1 / ranks) * n * len(visit.panel) * value
+    first = ((triangle + n * n_held_out) * value + overhead) / ranks + repeated + alike + z_exchange
+    # Of a later epoch that evaluates all n of each row.
+    again = (n * (n + n_held_out) * value + overhead) / ranks
     size = points.squared_norms.element_size()
     whole = wanted_bytes(n, triangle, q + n_held_out, size, plan.kept_as)
     # Kept values are read as they are and transposed.
-    read = 2 * rates.reading(l, value_bytes(plan.kept_as, size))
-    used_before = min(plan.kept_memory, POOL.free_bytes if points.x.device.type == "cpu" else 0)
-    write = fresh_byte_seconds(plan.kept_memory - used_before, points.x.device, rates)
-    if epochs is not None and not pays(
-        plan.kept_memory - used_before, write, again / whole - read, epochs - 1
-    ):
-        plan = replace(plan, kept_memory=used_before)
-    first += write * (plan.kept_memory - used_before)
-    later = read * plan.kept_memory + steps + (1 - min(1.0, plan.kept_memory / whole)) * again
+    read = 2 * rates.reading(l, value_bytes(plan.kept_as, size)) / ranks
+    used_before = min(plan.kept_memory, ranks * POOL.free_bytes if points.x.device.type == "cpu" else 0)
+    fresh = plan.kept_memory - used_before
+    write = fresh_byte_seconds(fresh // ranks, points.x.device, rates) / ranks
+    if epochs is not None and not pays(fresh, write, again / whole - read, epochs - 1):
+        plan, fresh = replace(plan, kept_memory=used_before), 0
+    first += write * fresh
+    later = read * plan.kept_memory + alike + (1 - min(1.0, plan.kept_memory / whole)) * again
     return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later, expected_epochs=epochs)
 
 

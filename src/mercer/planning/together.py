@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from mercer.planning.resource import Resource
 from mercer.processes.group import Group
 from mercer.processes.seats import devices, sharing
+from mercer.stopwatch import fastest
+
+# Exchanges that are timed; the fastest counts.
+EXCHANGES = 3
 
 
 def resource_of_all(measure: Callable[[], Resource], group: Group) -> Resource:
@@ -36,3 +43,13 @@ def resource_of_all(measure: Callable[[], Resource], group: Group) -> Resource:
         reserved=reserved * memory,
         ranks=group.size,
     )
+
+
+def exchange_seconds(group: Group, rows: Tensor) -> float:
+    """Seconds in which the ranks add up the sums of a panel with such rows, (R, l), in float64."""
+    if group.handle is None or group.size == 1:
+        return 0.0
+    sent, sums = group.sent, torch.zeros_like(rows, dtype=torch.float64)
+    seconds = fastest(lambda: group.add(sums), EXCHANGES)
+    group.sent = sent
+    return seconds

@@ -99,10 +99,30 @@ def _world(device: torch.device) -> dist.ProcessGroup | None:
             return None
         backend = "nccl" if device.type == "cuda" else "gloo"
         try:
-            dist.init_process_group(backend, timeout=JOINING)
+            _join(backend)
         except (RuntimeError, ValueError) as error:
             raise _not_found(error) from error
     return dist.group.WORLD
+
+
+def _join(backend: str) -> None:
+    """Make a process group from the environment.
+
+    The store at which ranks meet outlives a restart, and PyTorch would find the addresses of the ranks
+    before it.  So each attempt has a part of the store of its own.
+    """
+    rank, size, host, port = (os.environ[name] for name in VARIABLES)
+    launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        host,
+        int(port),
+        int(size),
+        is_master=rank == "0" and not launcher_has_store,
+        timeout=JOINING,
+        multi_tenant=True,
+    )
+    own = dist.PrefixStore(f"mercer/attempt {restarts()}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=own, rank=int(rank), world_size=int(size), timeout=NO_LIMIT)
 
 
 @lru_cache(MOST_GROUPS)

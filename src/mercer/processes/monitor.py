@@ -32,6 +32,8 @@ BEAT_SECONDS = 5.0
 BEAT_SHARE = 1 / 8
 # Share of a core that a rank uses if it works on something; beats take less than a tenth of it.
 BUSY_SHARE = 0.02
+# How long it may take the system to end a process whose connections are closed.
+ENDING_SECONDS = 3.0
 # Longest part of an error of another rank that is repeated.
 MOST_REPEATED = 500
 
@@ -133,15 +135,15 @@ class Monitor:
             self._failure = _repeated(error)
         self._leaving = True
         self._woken.set()
-        # The others are told of an error; after a fault there is nobody to tell.
-        self._thread.join(0.0 if self.fault else self.patience)
+        # All leave together, or learn of this rank's error.  An exchange that fails ends it, too.
+        self._thread.join()
         self.group.check = lambda lost: None
 
     def check(self, lost: bool = False) -> None:
         """Raise if something is wrong; if a connection was `lost`, once it is known why."""
         if lost:
             self._woken.set()
-            self._thread.join(self.patience)
+            self._thread.join()
         if self.fault is not None:
             raise RankError(f"Training was ended on all ranks. {self.fault}")
 
@@ -174,10 +176,12 @@ class Monitor:
         """What an error of the exchange means; rank 0 learns who did not answer."""
         ranks = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
         gone = [int(text) for text in re.findall(r"\d+", ranks[1])] if ranks else []
-        if not gone:  # of ranks on this host, the system knows
-            host = self.group.seats[self.group.rank].host
-            near = [r for r, seat in enumerate(self.group.seats) if seat.host == host]
+        # Of ranks on this host the system knows, but for a moment after their connections are closed.
+        host, until = self.group.seats[self.group.rank].host, time.monotonic() + ENDING_SECONDS
+        near = [rank for rank, seat in enumerate(self.group.seats) if seat.host == host]
+        while not gone and time.monotonic() < until:
             gone = [rank for rank in near if not _is_alive(self.group.seats[rank].process)]
+            time.sleep(ENDING_SECONDS / 20)
         known = [rank for rank in gone if rank < self.group.size and rank != self.group.rank]
         who = named(self.group.seats, known) if known else "Another rank"
         return f"{who} has ended or does not answer: it may have been killed, or the network be cut."

@@ -1,0 +1,231 @@
+"""Ranks that die, hang or fail: one message on all ranks, in time; restarts lose nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mercer.processes.monitor import Beat, Judge, patience
+from mercer.processes.seats import Seat
+
+ROOT = Path(__file__).resolve().parent.parent
+SEATS = [Seat("a", 10, frozenset({0}), "cpu"), Seat("b", 11, frozenset({0}), "cpu")]
+
+# Verdicts
+
+
+def judged(*rounds, seconds=5.0):
+    """The verdict after beats of two ranks at intervals, with a patience of 60 s."""
+    judge, found = Judge(SEATS, 60.0, 0.0), None
+    for i, beats in enumerate(rounds, start=1):
+        found = found or judge.verdict(beats, seconds * i)
+    return found
+
+
+def test_long_work_is_no_fault():
+    assert judged(*[(Beat(3, True, 1.0), Beat(3, False, 4.0 * i)) for i in range(100)]) is None
+
+
+def test_a_rank_that_neither_works_nor_waits_hangs():
+    told = judged(*[(Beat(3, True, 1.0), Beat(3, False, 2.0 + 0.001 * i)) for i in range(14)])
+    assert told.startswith("Rank 1 (process 11 on b) made no progress for 60 s, and the others wait")
+
+
+def test_a_rank_that_does_nothing_while_nobody_waits_is_left_alone():
+    assert judged(*[(Beat(3, False, 5.0 * i), Beat(3, False, 2.0)) for i in range(100)]) is None
+
+
+def test_ranks_that_wait_for_one_another_are_told():
+    told = judged(*[(Beat(3, True, 1.0), Beat(4, True, 2.0)) for _ in range(14)])
+    assert told.startswith("All ranks have waited for one another for 60 s")
+
+
+def test_exchanges_are_progress():
+    assert judged(*[(Beat(i, True, 1.0), Beat(i, True, 1.0)) for i in range(100)]) is None
+
+
+def test_a_failure_is_told_at_once():
+    told = judged((Beat(), Beat(failure="MemoryError: 3 GiB")))
+    assert told == "Rank 1 (process 11 on b) failed: MemoryError: 3 GiB"
+
+
+def test_a_rank_that_has_left_is_no_fault():
+    assert judged(*[(Beat(3, True, 5.0 * i), Beat(3, left=True)) for i in range(100)]) is None
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-3", "nan"])
+def test_patience_is_a_positive_number(monkeypatch, text):
+    monkeypatch.setenv("MERCER_PATIENCE", text)
+    with pytest.raises(ValueError, match=f"MERCER_PATIENCE must be a positive number.*'{text}'"):
+        patience()
+    monkeypatch.setenv("MERCER_PATIENCE", "2.5")
+    assert patience() == 2.5
+
+
+# Real processes
+
+SCRIPT = """
+import os, signal, sys, time, warnings
+import numpy as np
+from mercer import Checkpoint, KernelRegressor
+from mercer.training.events import agreement
+from mercer.processes.joining import restarts
+
+warnings.simplefilter("ignore")
+what, place, folder = sys.argv[1:]
+rank, whole, seen = int(os.environ["RANK"]), agreement.Agreement.on_panel, 0
+
+def on_panel(self, training):
+    global seen
+    seen += 1
+    if rank == 1 and seen == int(place) and not restarts():
+        if what in ("KILL", "STOP"):
+            os.kill(os.getpid(), getattr(signal, f"SIG{what}"))
+        if what == "hang":
+            time.sleep(600)
+        if what == "memory":
+            raise MemoryError("3 GiB for kept kernel values")
+        if what == "work":
+            end = time.time() + 25
+            while time.time() < end:
+                pass
+    return whole(self, training)
+
+agreement.Agreement.on_panel = on_panel
+rng = np.random.default_rng(0)
+X = rng.normal(size=(4_000, 4))
+y = X[:, 0] * X[:, 1]
+checkpoint = Checkpoint(os.path.join(folder, "run.checkpoint"), minutes=0)
+model = KernelRegressor("laplacian", bandwidth=3.0, ridge=0.01, random_state=0, max_iter=4,
+                        batch_size=100, subsample_size=500, callbacks=[checkpoint])
+model.fit(X, y)
+np.save(os.path.join(folder, f"weights{rank}.npy"), model.dual_coef_)
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def torchrun(folder, cache, what, place, *options, size=2, patience="10", seconds=300):
+    """Run the script; what it wrote to standard error, its exit code and seconds."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "XDG_CACHE_HOME": str(cache),
+        "MERCER_PATIENCE": patience,
+        "PYTHONFAULTHANDLER": "1",
+    }
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [*start, *options, str(script), what, str(place), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    return done.stderr, done.returncode, time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    told, code, _ = torchrun(folder, cache, "nothing", 0, patience="60")
+    assert code == 0, told
+    one, two = (np.load(folder / f"weights{rank}.npy") for rank in (0, 1))
+    np.testing.assert_array_equal(one, two)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("hang", r"RankError: Training was ended on all ranks. Rank 1 \(.*\) made no progress for 10 s"),
+        ("memory", r"Rank 1 \(.*\) failed: MemoryError: 3 GiB for kept kernel values"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_job_with_its_name(tmp_path, cache, what, message):
+    told, code, seconds = torchrun(tmp_path, cache, what, 7, size=3)
+    assert code != 0
+    assert re.search(message, told), told
+    assert seconds < 200  # on a machine with much else to do; imports take most of it
+
+
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+def test_a_rank_that_is_killed_ends_the_others_also_without_a_launcher(tmp_path, cache):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(cache)}
+    common |= {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, str(script), "KILL", "7", str(tmp_path)]
+    ranks = [
+        subprocess.Popen(command, env={**common, "RANK": str(r)}, stderr=subprocess.PIPE, text=True)
+        for r in range(3)
+    ]
+    told = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [1, -9, 1]
+    assert re.search(r"RankError: Training was ended on all ranks. Rank 1 \(process \d+ on", told[0])
+    assert "RankError: Training was ended on all ranks" in told[2]
+
+
+def test_a_panel_longer_than_the_patience_is_no_fault(tmp_path, cache, undisturbed):
+    told, code, _ = torchrun(tmp_path, cache, "work", 7, patience="15")
+    assert code == 0, told
+    np.testing.assert_array_equal(np.load(tmp_path / "weights0.npy"), undisturbed)
+
+
+@pytest.mark.parametrize("place", [1, 9])
+def test_a_restart_resumes_and_ends_with_the_weights_of_an_undisturbed_run(
+    tmp_path, cache, undisturbed, place
+):
+    told, code, _ = torchrun(tmp_path, cache, "KILL", place, "--max-restarts=1", patience="60")
+    assert code == 0, told
+    for rank in (0, 1):
+        np.testing.assert_array_equal(np.load(tmp_path / f"weights{rank}.npy"), undisturbed)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_lose_nothing(tmp_path, cache, undisturbed):
+    """Whole jobs are killed, again and again, and resumed on one to three ranks until they end."""
+    draws, kills = random.Random(0), 0
+    script = tmp_path / "train.py"
+    known = "checkpoint.path if os.path.exists(checkpoint.path) else None"
+    script.write_text(SCRIPT.replace("model.fit(X, y)", f"model.fit(X, y, resume={known})"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(cache)}
+    ended = 0
+    while kills < int(os.environ.get("MERCER_KILLS", "200")):
+        size = draws.choice([1, 2, 3])
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command = [*start, f"--nproc-per-node={size}", str(script), "nothing", "0", str(tmp_path)]
+        job = subprocess.Popen(
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        try:
+            told = job.communicate(timeout=draws.uniform(3, 14))[1]
+            assert job.returncode == 0, told
+            np.testing.assert_array_equal(np.load(tmp_path / "weights0.npy"), undisturbed)
+            (tmp_path / "run.checkpoint").unlink()
+            ended += 1
+        except subprocess.TimeoutExpired:
+            kills += 1
+            os.killpg(job.pid, 9)
+            job.communicate()
+    assert ended
