@@ -207,7 +207,7 @@ def prepare(
     resource = _resource(settings, ranks)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable_each)
-    solves = ranks.size == 1 and _may_solve(data, settings, resource)
+    solves = _may_solve(data, settings, resource)
     bytes_pay = resource.integer_gain > 1
     chosen = _choose_setting(data, settings, resource, bytes_pay, solves, on_stage, ranks)
     if settings.setting.inputs is not None:
@@ -408,7 +408,7 @@ def _idle(plan: Plan, points: Points, group: Group) -> str | None:
     device = points.x.device
     schedule = make_schedule(plan.n, plan.subsample_size, plan.batch_size, panel_rows(device))
     rows = [panel.rows for panel in schedule.panels]
-    busy = Deal(rows, plan.subsample_size, group, device).busy_ranks
+    busy = 1 if plan.direct else Deal(rows, plan.subsample_size, group, device).busy_ranks
     if busy == group.size:
         return None
     return f"{group.size - busy} of {group.size} ranks are idle: the data is too small for so many"
@@ -516,5 +516,5 @@ def _training(
         sample_weight=weight,
         start_from=None if weights is None else weights.to(y),
         loss_unit=data.loss_unit,
-        group=group,
+        group=None if problem.plan.direct else group,  # every rank solves it, which is quick
     )

@@ -27,7 +27,7 @@ from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import small_operations
 from mercer.planning.keeping import keeping
 from mercer.planning.memory import estimate_points, kept_bytes, repeated_bytes, work_bytes
-from mercer.planning.plan import EIGHT_BIT, Plan
+from mercer.planning.plan import Plan, of_the_run
 from mercer.planning.resource import Resource
 
 # Paper, section 5: s = 2,000 for n <= 1e5 and 12,000 above.  Here s starts at the first and grows up to
@@ -112,20 +112,11 @@ def choose(
     beta, lambda_1 = estimate.beta + ridge, estimate.lambda_1 + ridge / n
     floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
     m = requests.batch_size or int(min(batch.m_G, max(estimate.critical(ridge, n), floor)))
-    precision = str(points.dtype).removeprefix("torch.")
     size = resource.element_size
     rows, ranks = max(m, panel_rows(points.x.device)), resource.ranks
     kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=ranks == 1)
     plan = Plan(
-        n=n,
-        d=d,
-        n_outputs=n_outputs,
-        kernel=str(kernel),
-        device=resource.device,
-        device_name=resource.name,
-        precision=precision,
-        capacity=resource.capacity,
-        memory=resource.usable,
+        **of_the_run(kernel, points, n_outputs, resource),
         capacity_batch_size=batch.m_C,
         memory_batch_size=batch.m_S,
         device_batch_size=batch.m_G,
@@ -141,7 +132,6 @@ def choose(
         batch_size=m,
         step_size=requests.step_size or best_step_size(m, beta, lambda_1),
         ridge=ridge,
-        products=EIGHT_BIT if points.is_bytes else f"in {precision}",
         kept_memory=kept_bytes(
             resource.usable,
             work=ranks * work_bytes(n, n_outputs, s, size) + repeated_bytes(n, rows + q, ranks, size),
@@ -158,7 +148,6 @@ def choose(
         eigenvalues=tuple((found.spectrum.sigma / s).tolist()),
         data_on_disk=data_on_disk,
         notes=found.spectrum.notes,
-        ranks=ranks,
     )
     return plan, level(found.spectrum, q, ridge * s / n)
 

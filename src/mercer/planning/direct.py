@@ -11,7 +11,7 @@ from mercer.method.preconditioner import LevelledKernel, nothing_levelled
 from mercer.method.step import best_step_size
 from mercer.operators.workers import small_operations
 from mercer.planning.memory import work_bytes
-from mercer.planning.plan import Plan
+from mercer.planning.plan import Plan, of_the_run
 from mercer.planning.resource import Resource
 
 # A factorisation of this many rows takes about as long as the choice of a preconditioner.
@@ -23,7 +23,8 @@ DOUBLE_SIZE = 8
 
 def is_small(n: int, n_outputs: int, resource: Resource) -> bool:
     """Whether n rows are few enough, in time and in memory."""
-    return n <= MOST_DIRECT_ROWS and 2 * work_bytes(n, n_outputs, n, DOUBLE_SIZE) <= resource.usable
+    needed = 2 * work_bytes(n, n_outputs, n, DOUBLE_SIZE)
+    return n <= MOST_DIRECT_ROWS and needed <= resource.usable_each
 
 
 def direct_plan(
@@ -39,17 +40,8 @@ def direct_plan(
     tiny = torch.finfo(points.dtype).tiny
     beta, lambda_1 = max(float(k_diag.mean()), tiny), max(float(eigenvalues[0]), tiny)
     plain = FreshEstimate(q=0, beta=beta, beta_max=float(k_diag.max()), lambda_1=lambda_1)
-    precision = str(points.dtype).removeprefix("torch.")
     plan = Plan(
-        n=n,
-        d=d,
-        n_outputs=n_outputs,
-        kernel=str(kernel),
-        device=resource.device,
-        device_name=resource.name,
-        precision=precision,
-        capacity=resource.capacity,
-        memory=resource.usable,
+        **of_the_run(kernel, points, n_outputs, resource),
         capacity_batch_size=resource.capacity_batch(n, d, n_outputs),
         memory_batch_size=resource.memory_batch(n, d, n_outputs),
         device_batch_size=n,
@@ -65,7 +57,6 @@ def direct_plan(
         batch_size=n,
         step_size=best_step_size(n, beta + ridge, lambda_1 + ridge / n),
         ridge=ridge,
-        products=f"in {precision}",
         kept_memory=0.0,
         bound="data",
         eigenvalues=tuple(eigenvalues.tolist()),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+from mercer.data.points import Points
 from mercer.files.records import from_data, to_data
+from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FreshEstimate
 from mercer.method.step import Step
 from mercer.operators.fixed_point import FixedPoint
 from mercer.planning import plan_text
 from mercer.planning.memory import kept_bytes, work_bytes
+from mercer.planning.resource import Resource
 
 EIGHT_BIT = "exact, of 8-bit integers"
 
@@ -155,3 +159,22 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote, by this version or another."""
         return from_data(cls, json.loads(text), "A plan")
+
+
+def of_the_run(kernel: Kernel, points: Points, n_outputs: int, resource: Resource) -> dict[str, Any]:
+    """What any plan says of the data and of the device, as fields of `Plan`."""
+    n, d = points.x.shape
+    precision = str(points.dtype).removeprefix("torch.")
+    return {
+        "n": n,
+        "d": d,
+        "n_outputs": n_outputs,
+        "kernel": str(kernel),
+        "device": resource.device,
+        "device_name": resource.name,
+        "precision": precision,
+        "products": EIGHT_BIT if points.is_bytes else f"in {precision}",
+        "capacity": resource.capacity,
+        "memory": resource.usable,
+        "ranks": resource.ranks,
+    }
