@@ -9,10 +9,11 @@ from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
 from mercer.method.direct import JITTER
 from mercer.operators.workers import Workers
-from mercer.selection import search
+from mercer.selection import trials
 from mercer.selection.candidates import Candidate
 from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
 from mercer.selection.search import select
+from mercer.selection.trials import Judged, Trials
 from mercer.selection.variants import Variant
 
 
@@ -125,17 +126,13 @@ def test_a_selection_reads_as_a_short_table(rng):
 
 def test_the_last_comparison_trains_on_some_points_and_judges_on_others(rng, monkeypatch):
     for name, value in (("FINAL_POINTS", 40), ("MOST_POINTS", 60)):
-        monkeypatch.setattr(search, name, value)
+        monkeypatch.setattr(trials, name, value)
     X, y = rng.normal(size=(70, 2)), torch.from_numpy(rng.normal(size=(70, 1)))
     w = torch.from_numpy(rng.uniform(0.5, 2, size=70))
-    found = search._Search(
-        as_given(X), y, lambda n: w[:n], makers("laplacian"), 0.0, lambda n: None, Workers(1)
-    )
+    found = Trials(as_given(X), y, lambda n: w[:n], makers("laplacian"), 0.0, lambda n: None, Workers(1))
     metric = torch.tensor([1.0, 3.0], dtype=torch.float64)
     candidate = Candidate("laplacian", 1.5, 0.2, 0.5, True, 60)
-    losses = found.last_comparison(
-        [search.Judged(candidate, metric, 1.0), search.Judged(candidate, None, 1.0)]
-    )
+    losses = found.last_comparison([Judged(candidate, metric, 1.0), Judged(candidate, None, 1.0)])
     for loss, scales in zip(losses, (metric.numpy(), np.ones(2)), strict=True):
         x = torch.from_numpy(X * scales)
         K = mercer.Laplacian(1.5)(x, x)
@@ -155,7 +152,7 @@ def test_with_many_rows_the_kernels_are_compared_on_many_points(rng, monkeypatch
         seen.append([one.candidate.kernel for one in judged])
         return [float(one.candidate.kernel != "gaussian") for one in judged]
 
-    monkeypatch.setattr(search._Search, "last_comparison", last_comparison)
+    monkeypatch.setattr(Trials, "last_comparison", last_comparison)
     model = KernelRegressor(random_state=0, max_iter=1).plan(X, y)
     assert len(set(seen[0])) == len(seen[0]) > 1
     assert ("gaussian" in seen[0]) == ("gaussian" in model.kernel)

@@ -30,7 +30,7 @@ from benchmarks.paper.problem import (
 )
 from mercer import Gaussian, KernelClassifier
 from mercer.engine import HeldOutPart, Limits, Training, Watcher
-from mercer.selection.search import FINE_POINTS
+from mercer.selection.trials import FINE_POINTS
 from mercer.stopwatch import Stopwatch
 
 # The penalty of every SVM: ten times the default, since images have little noise.

@@ -17,7 +17,8 @@ from mercer.operators.workers import Workers, small_operations, workers_for
 from mercer.planning.memory import return_freed_memory, search_points
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
-from mercer.selection.search import CANDIDATES, FINE_POINTS, MOST_POINTS, NO_BETTER, Found, select
+from mercer.selection.search import CANDIDATES, NO_BETTER, Found, select
+from mercer.selection.trials import FINE_POINTS, MOST_POINTS
 from mercer.selection.variants import Variant, with_table
 
 CPU = torch.device("cpu")

@@ -1,0 +1,258 @@
+"""Trying settings: the error of each on points that did not make it, and what may still be the best.
+
+A setting is tried by leaving out one point at a time, with a metric by learning it on one half of the
+points and judging it on the other, and with many points by training on some and judging on the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mercer.kernels import Kernel
+from mercer.method.critical_batch import ROUNDING_IN_TARGETS
+from mercer.method.direct import JITTER, solve
+from mercer.operators.workers import Workers
+from mercer.selection.candidates import Candidate, leaders
+from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
+from mercer.selection.metric import HALF_POINTS, POINTS_PER_WEIGHT, Learned, halves, joined, learn
+from mercer.selection.variants import Variant
+
+# Most points that a setting is tried on by leaving one out: one inverse takes some 140 ms.
+FINE_POINTS = 2_000
+# Points of the last comparison, to train on and to judge.
+FINAL_POINTS = 3_000
+JUDGING_POINTS = 1_500
+MOST_POINTS = FINAL_POINTS + JUDGING_POINTS
+# A setting stays in the race if its loss exceeds the lowest by at most this share, since losses change
+# with the number of points, or by at most this many standard errors of the difference.
+TOLERANCE = 0.1
+STANDARD_ERRORS = 1.0
+# A metric is taken if it lowers the loss by more than that error, and by more than this share.
+WORTH_HAVING = 0.005
+# Ridges tried, for kernels with k(x, x) = 1: from interpolation to almost ignoring a single point.
+RIDGES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
+# Rounding error of f that a setting may cause, as a share of what training may carry: rows outside the
+# sample add to it.
+ROUNDING_SHARE_OF_TRAINING = 0.1
+
+
+class Judged(NamedTuple):
+    """A candidate with the metric that was best for it, if any."""
+
+    candidate: Candidate
+    metric: Tensor | None
+    share: float  # of the loss without a metric
+
+
+class Setting(NamedTuple):
+    """One setting to try; with ridge None, all ridges are tried."""
+
+    kernel: str
+    features: str
+    bandwidth: float
+    ridge: float | None
+
+
+class Trials:
+    """The settings tried so far, on points in random order with targets y, (s, l)."""
+
+    def __init__(
+        self,
+        variants: dict[str, Variant],
+        y: Tensor,
+        weights: Callable[[int], Tensor],
+        kernels: dict[str, Callable[[float], Kernel]],
+        rounding: float,
+        on_progress: Callable[[int], None],
+        workers: Workers,
+    ) -> None:
+        self.variants = variants
+        self.all_y = y.double()
+        self.y = self.all_y[:FINE_POINTS]
+        self.weights = weights
+        self.kernels = kernels
+        self.rounding = rounding
+        self.on_progress = on_progress
+        self.workers = workers
+        self.tried: list[Candidate] = []
+        self.squares: dict[Candidate, Tensor] = {}  # of the errors of each point
+        self.errors: dict[Candidate, Tensor] = {}  # of settings tried alone
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are enough points for the last comparison."""
+        return len(self.all_y) >= MOST_POINTS
+
+    def measure(
+        self, settings: Sequence[Setting], points: int, metric: Tensor | None = None, steps: int = 0
+    ) -> list[Candidate]:
+        """Each setting with its best ridge, on so many points; a core takes whole settings."""
+        count = min(points, len(self.y))
+        y, root = self.targets(count)  # (s, l), (s, 1)
+        variance = float((root * y).square().mean()) or 1.0
+        found: list[list[Candidate]] = [[] for _ in settings]
+
+        def work(i: int, worker: int) -> None:
+            setting = settings[i]
+            K = root * self._matrix(setting, count, metric) * root.T
+            if setting.ridge is None:
+                unit = float(K.diagonal().mean())
+                ridges = tuple(r * unit for r in RIDGES)
+                results = leave_one_out(K, root * y, ridges)
+            else:
+                ridges, results = (setting.ridge,), [leave_one_out_once(K, root * y, setting.ridge)]
+            # f = K alpha carries the rounding error of its largest parts.
+            error = self.rounding * float(K.square().mean().sqrt()) / math.sqrt(variance)
+            for r, result in zip(ridges, results, strict=True):
+                candidate = Candidate(
+                    kernel=setting.kernel,
+                    features=setting.features,
+                    bandwidth=setting.bandwidth,
+                    ridge=r,
+                    loss=result.loss / variance,
+                    reachable=error * result.size <= ROUNDING_SHARE_OF_TRAINING * ROUNDING_IN_TARGETS,
+                    n_points=count,
+                    metric_steps=steps,
+                )
+                found[i].append(candidate)
+                self.squares[candidate] = result.squares / variance
+                if setting.ridge is not None:
+                    self.errors[candidate] = result.errors
+
+        self.workers.run(work, len(settings))
+        self.add([candidate for candidates in found for candidate in candidates])
+        return [min(candidates, key=lambda c: c.rank) for candidates in found]
+
+    def add(self, candidates: list[Candidate]) -> None:
+        self.tried += candidates
+        self.on_progress(len(self.tried))
+
+    def targets(self, count: int) -> tuple[Tensor, Tensor]:
+        """Centred targets of the first points, (s, l), and the roots of their weights, (s, 1)."""
+        w = self.weights(count)[:, None]
+        y = self.y[:count]
+        return y - (w * y).sum(0) / w.sum(), w.sqrt()
+
+    def _matrix(self, setting: Setting, count: int, metric: Tensor | None) -> Tensor:
+        kernel = self.kernels[setting.kernel](setting.bandwidth)
+        points = self.variants[setting.features].points(kernel, slice(0, count), metric)
+        return kernel.block(points, points, same=True)
+
+    def contenders(self, found: list[Candidate], tolerance: float = TOLERANCE) -> list[Candidate]:
+        """Those that may be the best, by their errors at each point: of every family the best first."""
+        ranked = sorted(found, key=lambda c: c.rank)
+        first = leaders(ranked)
+        ordered = first + [c for c in ranked if c not in first]
+        return [c for c in ordered if self.may_be_best(c, ranked[0], tolerance)]
+
+    def may_be_best(self, candidate: Candidate, best: Candidate, tolerance: float) -> bool:
+        if candidate is best or candidate.reachable < best.reachable:
+            return candidate is best
+        difference = self.squares[candidate] - self.squares[best]  # (s,)
+        allowed = max(tolerance * best.loss, STANDARD_ERRORS * _error(difference))
+        return float(difference.mean()) <= allowed
+
+    def can_learn(self, candidate: Candidate) -> bool:
+        """Whether a metric can be learned for it: its slope is known, and there are enough points."""
+        kernel = self.kernels[candidate.kernel](candidate.bandwidth)
+        known = kernel.slope(torch.ones(1, 1, dtype=torch.float64)) is not None
+        variant = self.variants[candidate.features]
+        half = min(HALF_POINTS, len(self.y) // 2)
+        enough = 1 < variant.n_blocks <= half // POINTS_PER_WEIGHT
+        return known and enough and variant.inputs.grid is None and candidate.reachable
+
+    def learned(
+        self, candidates: list[Candidate], points: int, steps: Sequence[int], ridge_is_given: bool
+    ) -> list[Judged]:
+        """Each with the metric that it learns, or without one, as the judging halves prefer."""
+        parts = halves(self.y, self.weights(len(self.y)), points)
+        found: list[list[list[Learned]]] = [[[], []] for _ in candidates]
+
+        def work(i: int, worker: int) -> None:
+            candidate = candidates[i // 2]
+            kernel = self.kernels[candidate.kernel](candidate.bandwidth)
+            variant = self.variants[candidate.features]
+            one, other = parts[i % 2], parts[1 - i % 2]
+            found[i // 2][i % 2] = learn(
+                variant, kernel, candidate.ridge, one, other, steps, ridge_is_given=ridge_is_given
+            )
+
+        self.workers.run(work, 2 * len(candidates))
+        variance = sum(float((p.root * p.y).square().mean()) for p in parts) / 2 or 1.0
+        return [
+            self._judged(candidate, one, two, variance, steps)
+            for candidate, (one, two) in zip(candidates, found, strict=True)
+        ]
+
+    def _judged(
+        self,
+        candidate: Candidate,
+        one: list[Learned],
+        two: list[Learned],
+        variance: float,
+        steps: Sequence[int],
+    ) -> Judged:
+        plain = torch.cat([one[0].squares, two[0].squares]) / variance  # (s,)
+        results: list[Judged] = []
+        for taken, a, b in zip((0, *steps), one, two, strict=False):
+            metric, ridge = joined(a, b)
+            squares = torch.cat([a.squares, b.squares]) / variance
+            judged = replace(
+                candidate,
+                ridge=ridge,
+                loss=float(squares.mean()),
+                n_points=len(squares),
+                metric_steps=taken,
+            )
+            self.add([judged])
+            self.squares[judged] = squares
+            # Only what is clearly better than no metric at all.
+            gain = plain - squares
+            enough = max(STANDARD_ERRORS * _error(gain), WORTH_HAVING * float(plain.mean()))
+            if not taken or float(gain.mean()) > enough:
+                results.append(Judged(judged, metric, judged.loss / (float(plain.mean()) or 1.0)))
+        return min(results, key=lambda found: found.candidate.rank)
+
+    def last_comparison(self, judged: list[Judged]) -> list[float]:
+        """The loss of each, trained on many points, at others."""
+        w = self.weights(MOST_POINTS)[:, None]  # (s, 1)
+        train, rest = slice(0, FINAL_POINTS), slice(FINAL_POINTS, MOST_POINTS)
+        y = self.all_y - (w[train] * self.all_y[train]).sum(0) / w[train].sum()  # (s, l)
+        losses = [math.inf] * len(judged)
+
+        def work(i: int, worker: int) -> None:
+            candidate, metric, _ = judged[i]
+            kernel = self.kernels[candidate.kernel](candidate.bandwidth)
+            points = self.variants[candidate.features].points(kernel, slice(0, MOST_POINTS), metric)
+            K = kernel.block(points[train], points[train], same=True)
+            alpha = solve(K, y[train], max(candidate.ridge, JITTER), w[train])
+            f = kernel.block(points[rest], points[train]) @ alpha  # (s', l)
+            losses[i] = float((w[rest] * (f - y[rest]).square()).mean())
+
+        self.workers.run(work, len(judged))
+        return losses
+
+    def left_out(self, best: Candidate, metric: Tensor | None) -> Tensor:
+        """Predictions of each point from all others with this setting, (s, l)."""
+        y, root = self.targets(len(self.y))
+        errors = self.errors.get(best)
+        if errors is None or len(errors) < len(y):
+            K = self._matrix(setting_of(best), len(y), metric)
+            errors = leave_one_out_once(root * K * root.T, root * y, best.ridge).errors
+        return self.y - errors / root
+
+
+def setting_of(candidate: Candidate, factor: float = 1.0, ridge: float | None = None) -> Setting:
+    """The candidate's, with its bandwidth times a factor."""
+    return Setting(candidate.kernel, candidate.features, factor * candidate.bandwidth, ridge)
+
+
+def _error(difference: Tensor) -> float:
+    """The standard error of the mean of differences."""
+    return float(difference.std(correction=0)) / math.sqrt(len(difference))
