@@ -130,7 +130,7 @@ class L1Laplacian(Radial):
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         u = squared_distances(a, b, same, out, self._factor, self.tolerance)  # (m, t)
-        u = add_absolute_differences_(u, a, b, self._factor, self.tolerance).clamp_(max=0)
+        u = add_absolute_differences_(u, a, b, same, self._factor, self.tolerance).clamp_(max=0)
         if same:
             u.fill_diagonal_(0)
         return self._profile_(u)

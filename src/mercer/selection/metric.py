@@ -52,7 +52,7 @@ class Half:
         """Squared leave-one-out errors of this half with a metric, (s,)."""
         points = variant.points(kernel, self.rows, weights)
         K = kernel.block(points, points, same=True)
-        return leave_one_out_once(self.root * K * self.root.T, self.root * self.y, ridge).squares
+        return leave_one_out_once(K.mul_(self.root).mul_(self.root.T), self.root * self.y, ridge).squares
 
 
 @dataclass(frozen=True)

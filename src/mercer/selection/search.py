@@ -146,7 +146,8 @@ def _best_learner(
     plain = [c for c in learners if c.family in {other.family for other in close}]
     finals = trials.learned(plain, HALF_POINTS, JUDGED_STEPS, ridge_is_given)
     # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
-    whole = plain if trials.are_many else _on_all_points(trials, plain)
+    decided = len(plain) == 1 and finals[0].metric is not None
+    whole = plain if trials.are_many or decided else _on_all_points(trials, plain)
     losses = [final.share * one.loss for final, one in zip(finals, whole, strict=True)]
     if trials.are_many and len(plain) > 1:
         losses = trials.last_comparison(finals)

@@ -100,7 +100,8 @@ class Trials:
 
         def work(i: int, worker: int) -> None:
             setting = settings[i]
-            K = root * self._matrix(setting, count, metric) * root.T
+            K = self._matrix(setting, count, metric).mul_(root).mul_(root.T)
+            size = float(torch.linalg.vector_norm(K)) / count  # the root mean square
             if setting.ridge is None:
                 unit = float(K.diagonal().mean())
                 ridges = tuple(r * unit for r in RIDGES)
@@ -108,7 +109,7 @@ class Trials:
             else:
                 ridges, results = (setting.ridge,), [leave_one_out_once(K, root * y, setting.ridge)]
             # f = K alpha carries the rounding error of its largest parts.
-            error = self.rounding * float(K.square().mean().sqrt()) / math.sqrt(variance)
+            error = self.rounding * size / math.sqrt(variance)
             for r, result in zip(ridges, results, strict=True):
                 candidate = Candidate(
                     kernel=setting.kernel,
@@ -244,7 +245,7 @@ class Trials:
         errors = self.errors.get(best)
         if errors is None or len(errors) < len(y):
             K = self._matrix(setting_of(best), len(y), metric)
-            errors = leave_one_out_once(root * K * root.T, root * y, best.ridge).errors
+            errors = leave_one_out_once(K.mul_(root).mul_(root.T), root * y, best.ridge).errors
         return self.y - errors / root
 
 

@@ -59,7 +59,11 @@ class Variant:
         """Between some rows of the search, as the kernel has them, (m, m)."""
         points = self.points(kernel, rows)
         d = squared_distances(points, points, same=True)
-        return add_absolute_differences_(d, points, points, 1.0, 0.0) if kernel.absolute else d.sqrt_()
+        return (
+            add_absolute_differences_(d, points, points, True, 1.0, 0.0)
+            if kernel.absolute
+            else d.sqrt_()
+        )
 
     def factors(self, kernel: Kernel, weights: Tensor) -> Tensor:
         """What each feature is multiplied by for a metric with these weights of blocks, (w,)."""
