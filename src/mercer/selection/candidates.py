@@ -18,6 +18,7 @@ class Candidate:
     n_points: int
     features: str = "as given"  # how they were prepared
     metric_steps: int = 0  # of learning a metric
+    by_halves: bool = False  # each half predicted by itself, with the metric that the other one learned
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -45,21 +46,25 @@ class Selection:
         return f"Selection(best={self.best}, {len(self.candidates)} tried)"
 
     def __str__(self) -> str:
-        """A table of the best setting of each kernel and preparation, on the most points."""
-        shown: dict[tuple[str, str, int], Candidate] = {}
-        for c in sorted(self.candidates, key=lambda c: (-c.n_points, c.rank)):
-            shown.setdefault((*c.family, c.metric_steps), c)
+        """A table of the best setting of each kernel and preparation, on the most points.
+
+        Losses can be compared where they were measured on the same points in the same way.
+        """
+        shown: dict[tuple[str, str, int, bool], Candidate] = {}
+        for c in sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank)):
+            shown.setdefault((*c.family, c.metric_steps, c.by_halves), c)
         width = max(13, *(len(c.features) + 1 for c in shown.values()))
         lines = [
             f"{len(self.candidates):,} settings tried; the best of each kernel on the most points:",
             f"{'kernel':<13} {'features':<{width}} {'metric':<9} {'bandwidth':>10} {'ridge':>8} "
-            f"{'loss':>8} {'points':>7}",
+            f"{'loss':>8} {'points':>7}  left out",
         ]
         for c in shown.values():
             metric = f"{c.metric_steps} steps" if c.metric_steps else "none"
             lines.append(
                 f"{c.kernel:<13} {c.features:<{width}} {metric:<9} {c.bandwidth:>10.4g} {c.ridge:>8.2g} "
-                f"{c.loss:>8.4f} {c.n_points:>7,}" + "  chosen" * (c == self.best)
+                f"{c.loss:>8.4f} {c.n_points:>7,}  {'in halves' if c.by_halves else 'one':<9}"
+                f"{'  chosen' * (c == self.best)}".rstrip()
             )
         return "\n".join(lines)
 

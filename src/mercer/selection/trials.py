@@ -210,6 +210,7 @@ class Trials:
                 loss=float(squares.mean()),
                 n_points=len(squares),
                 metric_steps=taken,
+                by_halves=True,
             )
             self.add([judged])
             self.squares[judged] = squares
