@@ -20,6 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def part_small(setting: Setting) -> Iterator[Row]:
         X, y = make_friedman1(setting.at_most(n), d, noise=1.0, random_state=0)
         model = KernelRegressor(random_state=0)
         model.fit(X, y)  # starts threads
-        taken = fastest(lambda model=model, X=X, y=y: model.fit(X, y), RUNS)
+        taken = fastest(partial(model.fit, X, y), RUNS)
         yield Row(f"fit of {len(X):,} rows with {d} columns, seconds", taken, target)
 
 
@@ -220,7 +221,7 @@ def part_answers(setting: Setting) -> Iterator[Row]:
         for _ in range(RUNS):
             model.fit(mnist.X, mnist.y)
             trained = min(trained, model.history_.epochs[0].seconds)
-            predicted = min(predicted, fastest(lambda model=model: model.predict(mnist.X_test), 1))
+            predicted = min(predicted, fastest(partial(model.predict, mnist.X_test), 1))
         n, plan = len(mnist.X), model.plan_
         values = first_epoch_values(n, plan.subsample_size, max(plan.batch_size, panel_rows(CPU)))
         ratio = predicted / (n * len(mnist.X_test)) / (trained / values)

@@ -216,6 +216,9 @@ def _check_progress(progress: Progress, step: Step, n_panels: int) -> None:
         replace(progress.step, eta=step.eta) == step and 0 < progress.step.eta <= step.eta,
         "its step must be that of its plan, or smaller",
     )
+    losses = [progress.error, progress.residual, progress.best_residual, progress.seconds]
+    losses += [number for epoch in progress.epochs for number in (epoch.train_loss, epoch.seconds)]
+    expect(min(losses) >= 0, "losses and times must not be negative")
     expect(
         progress.epoch == len(progress.epochs) + 1 and 0 <= progress.panel <= n_panels,
         "it must be at a panel of the epoch after those that it has",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -79,9 +80,10 @@ class Origin:
         was = f"{os.fspath(path)!r} was made"
         for name, value in self.made_with.parameters.items():
             other = made.parameters.get(name, value)  # a file of an older version may lack it
-            if other != value:
+            if other != value:  # of any length: a file may hold anything
+                was_set, is_set = reprlib.repr(other), reprlib.repr(value)
                 raise ValueError(
-                    f"{was} with {name}={other!r}, and this model has {name}={value!r}: set the same "
+                    f"{was} with {name}={was_set}, and this model has {name}={is_set}: set the same "
                     "value, or start without `resume`."
                 )
         for name, mark in self.made_with.data.items():
