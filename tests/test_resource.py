@@ -153,6 +153,12 @@ def test_a_device_that_is_not_there_is_refused():
         find_device("cuda:1")
 
 
+@pytest.mark.parametrize("device", ["meta", "xla"])
+def test_devices_that_hold_no_numbers_are_refused(device):
+    with pytest.raises(ValueError, match=f"Got '{device}' instead, which PyTorch cannot compute on"):
+        find_device(device)
+
+
 def test_a_device_that_makes_no_sense_is_refused():
     with pytest.raises(
         ValueError, match=r"`device` must be \"auto\" or a device PyTorch knows.*Got 'gpu0'"

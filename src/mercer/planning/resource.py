@@ -119,15 +119,15 @@ def find_device(device: str | torch.device) -> torch.device:
             f'`device` must be "auto" or a device PyTorch knows, such as "cpu", "cuda:0" or "mps". '
             f"Got {device!r} instead."
         ) from error
-    missing = {
-        "cuda": (found.index or 0) >= torch.cuda.device_count(),
-        "mps": not torch.backends.mps.is_available(),
-    }
-    if missing.get(found.type, False):
+    try:
+        torch.zeros(1, device=found).item()  # a device without memory, such as "meta", has no numbers
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"`device` must be present on this machine. Got {device!r} instead, which PyTorch does "
-            'not see: use device="auto", or install a build of PyTorch for it.'
-        )
+            f"`device` must be present on this machine. Got {device!r} instead, which PyTorch cannot "
+            'compute on: use device="auto", or install a build of PyTorch for it.'
+        ) from error
     return found
 
 
