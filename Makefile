@@ -7,7 +7,7 @@ export MERCER_DATA ?= $(abspath ../shared/data)
 .PHONY: demo test slow check lint types format bench paper torture layers docs clean
 
 demo: .venv/ready
-	$(BIN)/python examples/digits.py
+	$(BIN)/python examples/demo.py
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q

@@ -1,8 +1,8 @@
-"""The main job, on a real dataset that comes with scikit-learn: plan, train, predict, compare.
+"""The main job: plan, train, predict, compare.
 
 make demo
 
-The story is told in src/mercer/demo.py, which the command `mercer demo` shares.
+The story is told in src/mercer/cli/demo.py, which the command `mercer demo` shares.
 """
 
 from __future__ import annotations

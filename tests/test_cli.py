@@ -669,9 +669,22 @@ def test_completion_is_offered_for_bash(environment):
     assert done.stdout.split() == ["evaluate"]
 
 
+def test_the_demo_is_near_the_limit_and_tells_which_features_count(run):
+    code, out, _ = run("demo", "--rows", "1500")
+    assert code == 0
+    bars = re.findall(r"^  x(\d+) +([0-9.]+)", out, flags=re.MULTILINE)
+    shares = [float(share) for _, share in bars]
+    assert len(shares) == 10
+    assert sum(shares[5:]) < 0.05
+    errors = {name: float(error) for name, error in re.findall(r"^  (\w+) +(0\.\d{4}) ", out, re.M)}
+    noise = float(re.search(r"noise alone +([0-9.]+)", out)[1])
+    assert noise < errors["Mercer"] < 1.5 * noise
+    assert errors["Mercer"] < min(errors["HistGradientBoosting"], errors["SVR"])
+
+
 @pytest.mark.slow
 def test_demo_and_bench_give_their_figures(run):
-    contenders = json.loads(run("demo", "--json")[1])
-    assert contenders[0]["error"] < 0.03
+    contenders = json.loads(run("demo", "--rows", "1000", "--json")[1])
+    assert [one["name"] for one in contenders] == ["Mercer", "HistGradientBoosting", "SVR"]
     figures = json.loads(run("bench", "--json")[1])["figures"]
     assert all(figure["value"] >= 0 for figure in figures)

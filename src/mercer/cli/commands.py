@@ -17,6 +17,7 @@ from mercer.cli.options import (
     Bandwidth,
     Categorical,
     Data,
+    DemoRows,
     Device,
     Drop,
     Force,
@@ -380,11 +381,11 @@ def info(model: ModelFile, json: Json = False) -> None:
 
 
 @app.command(epilog=_example("mercer demo"))
-def demo(json: Json = False) -> None:
-    """Classify handwritten digits (takes seconds)."""
+def demo(rows: DemoRows = 30_000, json: Json = False) -> None:
+    """Train on made data and compare (takes a minute)."""
     from mercer.cli import screens
 
-    screens.show_demo(json)
+    screens.show_demo(rows, json)
 
 
 @app.command(epilog=_example("mercer bench"))

@@ -133,6 +133,7 @@ Jobs = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random number generators.")]
+DemoRows = Annotated[int, typer.Option("--rows", min=100, help="Rows to train on.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]

@@ -239,12 +239,12 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
     return [*rows, *(("note", str(note)) for note in notes)]
 
 
-def show_demo(as_json: bool) -> None:
+def show_demo(rows: int, as_json: bool) -> None:
     if as_json:
-        contenders = demonstrate(lambda line: None, lambda plan: None)
+        contenders = demonstrate(lambda line: None, lambda plan: None, rows)
         show_json([asdict(one) for one in contenders])
         return
-    demonstrate(lambda line: print(line, flush=True), show_plan)
+    demonstrate(lambda line: print(line, flush=True), show_plan, rows)
 
 
 def show_bench(device: str, as_json: bool) -> None:
