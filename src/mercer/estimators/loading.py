@@ -16,7 +16,7 @@ from mercer.estimators.regressor import KernelRegressor
 from mercer.estimators.saved_model import SavedModel, is_plain
 from mercer.estimators.targets import Labels, Numbers
 from mercer.files.checkpoint import MAY_BE_NAN
-from mercer.files.checks import check_indices, check_numbers, expect, stored_tensor
+from mercer.files.checks import check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file
 from mercer.files.model_file import centres_on_disk, machine_from
 from mercer.files.records import from_data
@@ -81,13 +81,7 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
         (plan.n, plan.n_outputs, plan.precision) == (n, n_outputs, dtype),
         f"the plan must be for {n} rows and {n_outputs} outputs in {dtype}, as the weights are",
     )
-    expect(
-        all(
-            0 < value < math.inf
-            for value in (plan.beta_plain, plan.beta, plan.lambda_1_plain, plan.lambda_1)
-        ),
-        "beta and lambda_1 of the plan must be positive",
-    )
+    check_plan(plan)
     expect(0 <= saved.ridge < math.inf, "the ridge must be a finite number, at least 0")
     d, names = machine.inputs.n_features, saved.feature_names
     expect(saved.n_features_in == d, f"it must be for {d} features, as its inputs are")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.rows import Array
-from mercer.files.checks import FLOATS, check_indices, check_numbers, expect, stored_tensor
+from mercer.files.checks import FLOATS, check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file, write_file
 from mercer.files.model_file import kernel_and_inputs, kernel_data, machine_parts, target_units
 from mercer.files.origin import MadeWith, Origin
@@ -186,11 +186,11 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
     expect(plan.precision in ("float32", "float64"), "the precision must be float32 or float64")
-    positive, not_negative = (plan.step_size, plan.beta), (plan.ridge, ridge, plan.kept_memory)
+    check_plan(plan)
+    not_negative = (plan.ridge, ridge, plan.kept_memory)
     expect(
-        all(0 < number < math.inf for number in positive)
-        and all(0 <= number < math.inf for number in not_negative),
-        "step size, beta, ridge and kept memory must be finite, and none of them negative",
+        0 < plan.step_size < math.inf and all(0 <= number < math.inf for number in not_negative),
+        "step size, ridge and kept memory must be finite, and none of them negative",
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.planning.plan import Plan
+
 # Whole numbers beyond this do not fit where PyTorch and NumPy count.
 MOST_COUNT = 1 << 56
 FLOATS = (torch.float32, torch.float64)
@@ -22,6 +24,16 @@ def expect(condition: bool, text: str) -> None:
     """Raise with this text unless the condition holds."""
     if not condition:
         raise ValueError(text)
+
+
+def check_plan(plan: Plan) -> None:
+    """A plan divides by these numbers when it is shown."""
+    rule = plan.paper_rule
+    numbers = (plan.beta_plain, plan.lambda_1_plain, plan.beta, plan.lambda_1, rule.beta, rule.lambda_1)
+    expect(
+        all(0 < number < math.inf for number in numbers),
+        "beta and lambda_1 of the plan must be positive",
+    )
 
 
 def stored_tensor(
