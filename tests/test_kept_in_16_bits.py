@@ -10,6 +10,7 @@ import oracles
 import pytest
 import torch
 from stand_in import stand_in_device
+from tiles import square
 
 import mercer
 from mercer import Callback, Checkpoint, KernelRegressor, Plan
@@ -18,7 +19,6 @@ from mercer.method.schedule import make_schedule
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptSquare
 from mercer.operators.refined import Refined
-from mercer.operators.tiled import TiledOperator
 from mercer.planning import keeping
 
 N, S, Q = 200, 60, 15
@@ -48,16 +48,7 @@ def test_rounding_error_beyond_the_bounds_does_not_wrap_around():
 
 
 def coded(kernel, points, V, n_outputs, schedule, budget, tile_size=None):
-    tiled = TiledOperator(
-        kernel,
-        points,
-        points,
-        n_outputs,
-        rows_at_once=schedule.longest,
-        cuts=schedule.cuts,
-        basis=V,
-        tile_size=tile_size,
-    )
+    tiled = square(kernel, points, V, n_outputs, schedule, tile_size)
     return KeptSquare(tiled, budget, FixedPoint(*kernel.bounds(points)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiles import square
 
 import mercer
 from mercer.method.schedule import make_schedule
@@ -34,19 +35,6 @@ def K(kernel, points):
 @pytest.fixture
 def V(rng):
     return torch.from_numpy(rng.normal(size=(S, Q)))
-
-
-def square(kernel, points, V, n_outputs, schedule, tile_size=None):
-    return TiledOperator(
-        kernel,
-        points,
-        points,
-        n_outputs,
-        rows_at_once=schedule.longest,
-        cuts=schedule.cuts,
-        basis=V,
-        tile_size=tile_size,
-    )
 
 
 @pytest.mark.parametrize("tile_size", [64, 1 << 18])
