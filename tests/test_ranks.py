@@ -62,6 +62,10 @@ def fitted(kind):
     model, given = KernelRegressor(**FIXED), {}
     if kind == "chosen":
         model, X, y = KernelRegressor(random_state=0, max_iter=3), X[:700], y[:700]
+    if kind == "many":  # more rows than a rank's own memory would let the search compare
+        X, _ = some_data(4_600)
+        y = np.sin(X[:, 0]) + np.random.default_rng(1).normal(size=len(X))  # which makes kernels alike
+        model = KernelRegressor(metric=False, random_state=0, max_iter=1)
     if kind == "classes":
         model, y = KernelClassifier(**FIXED, class_weight="balanced"), np.digitize(y, [-1, 0, 1])
     if kind == "stopped":
@@ -76,11 +80,11 @@ def fitted(kind):
     if kind == "warm":
         model.set_params(warm_start=True, max_iter=1, scale=False).fit(X[:2_000], y[:2_000])
     model.fit(X, y, **given)
-    scores = (model.score(X, y), model.n_iter_, model.stop_reason_)
+    scores = (model.score(X, y), model.n_iter_, model.stop_reason_, repr(model.selection_))
     return model.dual_coef_, model.predict(X), scores, model.plan_.ranks
 
 
-KINDS = ("plain", "chosen", "classes", "stopped", "weights", "warm", "function")
+KINDS = ("plain", "chosen", "many", "classes", "stopped", "weights", "warm", "function")
 
 
 def all_kinds():

@@ -50,7 +50,7 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
 from mercer.operators.sharded import Deal
 from mercer.operators.tiled import panel_rows
-from mercer.operators.workers import torch_threads
+from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
@@ -61,6 +61,7 @@ from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource, with_memory
 from mercer.planning.together import exchange_seconds, resource_of_all
 from mercer.processes.group import Group
+from mercer.processes.seats import sharing
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
 from mercer.training.assemble import HeldOutPart, assemble
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
@@ -400,7 +401,7 @@ def _resource(settings: Settings, group: Group) -> Resource:
 
 def _all_cores(group: Group) -> AbstractContextManager[None]:
     """While the other ranks wait, one may use the cores of all that share them."""
-    return nullcontext() if group.size == 1 else torch_threads(len(group.seats[group.rank].cores))
+    return nullcontext() if group.size == 1 else threads(len(group.seats[group.rank].cores))
 
 
 def _idle(plan: Plan, points: Points, group: Group) -> str | None:
@@ -431,7 +432,7 @@ def _choose_setting(
                 data.rows,
                 settings.setting,
                 dtype=settings.dtype,
-                usable=resource.usable_each,
+                usable=resource.usable_each * sharing(group.seats, group.rank),  # the others wait
                 bytes_pay=bytes_pay,
                 solves=solves,
                 strata=data.strata,

@@ -18,7 +18,7 @@ from mercer.planning.memory import return_freed_memory, search_points
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
 from mercer.selection.search import CANDIDATES, NO_BETTER, Found, select
-from mercer.selection.trials import FINE_POINTS, MOST_POINTS
+from mercer.selection.trials import FINAL_POINTS, FINE_POINTS, MOST_POINTS
 from mercer.selection.variants import Variant, with_table
 
 CPU = torch.device("cpu")
@@ -105,7 +105,8 @@ def choose_setting(
 
     widest = max(v.width for v in variants.values())
     count, n_workers = search_points(usable, widest, FINE_POINTS, workers_for(CPU).count)
-    if search_points(usable, widest, MOST_POINTS, workers_for(CPU).count) == (MOST_POINTS, n_workers):
+    # The largest matrices of the last comparison are over the points that it trains on.
+    if search_points(usable, widest, FINAL_POINTS, workers_for(CPU).count) == (FINAL_POINTS, n_workers):
         count = MOST_POINTS
     carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
