@@ -9,15 +9,20 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from mercer.processes.monitor import Beat, Judge, patience
 from mercer.processes.seats import Seat
 
 ROOT = Path(__file__).resolve().parent.parent
+# Seconds in which ranks start on a busy machine, and in which they train.
+LONGEST_START = 12.0
+TRAINING_SECONDS = 3.0
 SEATS = [Seat("a", 10, frozenset({0}), "cpu"), Seat("b", 11, frozenset({0}), "cpu")]
 
 # Verdicts
@@ -202,30 +207,64 @@ def test_a_restart_resumes_and_ends_with_the_weights_of_an_undisturbed_run(
         np.testing.assert_array_equal(np.load(tmp_path / f"weights{rank}.npy"), undisturbed)
 
 
+def processes_of(job):
+    """The launcher and its ranks, which are in sessions of their own; none once it has ended."""
+    if job.poll() is not None:
+        return []
+    launcher = psutil.Process(job.pid)
+    return [launcher, *launcher.children(recursive=True)]
+
+
+def kill(processes):
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def wait_for_a_moment(job, checkpoint, draws):
+    """Until a random moment of the start or of training; whether the job still runs then."""
+    began = time.time()
+    limit = draws.uniform(0, LONGEST_START) if draws.random() < 0.5 else 300
+    while job.poll() is None and time.time() - began < limit:
+        if limit == 300 and checkpoint.exists() and checkpoint.stat().st_mtime > began:
+            time.sleep(draws.uniform(0, TRAINING_SECONDS))
+            break
+        time.sleep(0.05)
+    return job.poll() is None
+
+
 @pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing(tmp_path, cache, undisturbed):
-    """Whole jobs are killed, again and again, and resumed on one to three ranks until they end."""
-    draws, kills = random.Random(0), 0
-    script = tmp_path / "train.py"
+    """Ranks and whole jobs are killed, again and again, and resumed on one to three ranks."""
+    draws, script, checkpoint = random.Random(0), tmp_path / "train.py", tmp_path / "run.checkpoint"
     known = "checkpoint.path if os.path.exists(checkpoint.path) else None"
     script.write_text(SCRIPT.replace("model.fit(X, y)", f"model.fit(X, y, resume={known})"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(cache)}
-    ended = 0
-    while kills < int(os.environ.get("MERCER_KILLS", "200")):
-        size = draws.choice([1, 2, 3])
-        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*start, f"--nproc-per-node={size}", str(script), "nothing", "0", str(tmp_path)]
-        job = subprocess.Popen(
-            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            told = job.communicate(timeout=draws.uniform(3, 14))[1]
-            assert job.returncode == 0, told
-            np.testing.assert_array_equal(np.load(tmp_path / "weights0.npy"), undisturbed)
-            (tmp_path / "run.checkpoint").unlink()
-            ended += 1
-        except subprocess.TimeoutExpired:
-            kills += 1
-            os.killpg(job.pid, 9)
-            job.communicate()
-    assert ended
+    ranks_killed = jobs_killed = same = 0
+    while ranks_killed + jobs_killed < int(os.environ.get("MERCER_KILLS", "200")):
+        count = f"--nproc-per-node={draws.choice([1, 2, 3])}"
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", count]
+        command = [*start, "--max-restarts=4", str(script), "nothing", "0", str(tmp_path)]
+        with (tmp_path / "told").open("w+") as told:
+            job = subprocess.Popen(command, env=environment, stderr=told)
+            try:
+                for _ in range(draws.randint(0, 4)):
+                    if wait_for_a_moment(job, checkpoint, draws):
+                        ranks = processes_of(job)[1:]
+                        kill(draws.sample(ranks, min(1, len(ranks))))
+                        ranks_killed += min(1, len(ranks))
+                if draws.random() < 0.5 and wait_for_a_moment(job, checkpoint, draws):
+                    kill(processes_of(job))
+                    jobs_killed += 1
+                    job.wait()
+                    continue
+                assert job.wait(300) == 0, (tmp_path / "told").read_text()
+            finally:
+                kill(processes_of(job))
+        for weights in tmp_path.glob("weights*.npy"):
+            np.testing.assert_array_equal(np.load(weights), undisturbed)
+            weights.unlink()
+        same += 1
+        checkpoint.unlink()
+        print(f"{ranks_killed} ranks and {jobs_killed} jobs killed, {same} ends with the same weights")
+    assert same

@@ -8,7 +8,10 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +22,11 @@ from ranks import RankPool
 
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
-from mercer.cli import main
+from mercer.cli import main, sentence
 from mercer.planning.resource import Resource
 from mercer.planning.together import resource_of_all
 from mercer.processes.group import Group, RankError
-from mercer.processes.joining import ranks
+from mercer.processes.joining import is_restarted_with_other_hosts, name_of_attempt, ranks
 from mercer.processes.seats import Seat, devices, share_of_cores, sharing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -291,12 +294,12 @@ def test_an_ordinary_script_runs_unchanged_under_torchrun(tmp_path):
 # The command line
 
 
-def table(folder):
-    X, y = some_data(700)
+def table(folder, n=700):
+    X, y = some_data(n)
     names = ",".join("abcde") + ",y"
     values = np.column_stack([X, y])
-    np.savetxt(folder / "data.csv", values, delimiter=",", header=names, comments="")
-    return str(folder / "data.csv")
+    np.savetxt(folder / f"data{n}.csv", values, delimiter=",", header=names, comments="")
+    return str(folder / f"data{n}.csv")
 
 
 def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path):
@@ -315,6 +318,30 @@ def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path):
     again = subprocess.run(fit, env=environment, capture_output=True, text=True, timeout=240)
     assert again.returncode != 0
     assert "already exists" in again.stderr
+
+
+def test_predict_and_evaluate_share_the_rows_out_and_the_first_rank_writes(tmp_path, capfd):
+    data, model = table(tmp_path, 3_000), str(tmp_path / "m.mercer")
+    kernel = ["--kernel", "laplacian", "--bandwidth", "3", "--ridge", "0.01"]
+    assert main(["fit", table(tmp_path), "-o", model, *kernel, "--quiet"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for command in (["predict", model, data, "-o", "{}.csv"], ["evaluate", model, data, "--json"]):
+        shared = [word.format(tmp_path / "shared") for word in command]
+        done = subprocess.run(
+            [*start, "-m", "mercer", *shared],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        capfd.readouterr()
+        assert main([word.format(tmp_path / "alone") for word in command]) == 0
+        told = capfd.readouterr()
+        assert done.stdout == told.out.replace(str(tmp_path / "alone"), str(tmp_path / "shared"))
+        assert done.stderr.count("note:") == told.err.count("note:")
+    assert (tmp_path / "shared.csv").read_text() == (tmp_path / "alone.csv").read_text()
 
 
 def test_options_for_ranks_are_checked(tmp_path, capsys):
@@ -372,6 +399,39 @@ def test_capacity_and_memory_of_a_group_are_sums_and_the_weakest_counts():
     assert (found.memory, found.reserved) == (4e9, 2e8)
 
 
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_ranks_of_one_attempt_agree_on_a_name_whatever_earlier_ones_left(late):
+    store, before = dist.HashStore(), set()
+    for _ in range(3):
+        with ThreadPoolExecutor(3) as threads:
+
+            def name(rank):
+                time.sleep(0.2 * (rank == late))
+                return name_of_attempt(store, rank, 3)
+
+            names = set(threads.map(name, range(3)))
+        assert len(names) == 1
+        assert not names & before
+        before |= names
+
+
+@pytest.mark.parametrize(
+    ("local", "world", "most", "count", "waits"),
+    [("1", "2", "3", "0", True), ("2", "2", "3", "0", False), ("1", "2", "3", "3", False)],
+)
+def test_ranks_wait_for_a_restart_only_with_other_hosts(monkeypatch, local, world, most, count, waits):
+    names = ("LOCAL_WORLD_SIZE", "WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT")
+    for name, text in zip(names, (local, world, most, count), strict=True):
+        monkeypatch.setenv(name, text)
+    assert is_restarted_with_other_hosts() == waits
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr("mercer.processes.joining.JOINING", timedelta(seconds=0.1))
+    with pytest.raises(RuntimeError, match="rank 1 did not come in 0 s"):
+        name_of_attempt(dist.HashStore(), 0, 2)
+
+
 def nested():
     on_the_desk()
     with ranks(torch.device("cpu")) as group, ranks(torch.device("cpu")) as inner:
@@ -382,3 +442,8 @@ def test_a_block_inside_another_one_works_alone(pool):
     assert pool.run(2, nested) == [(2, None)] * 2
     with ranks(torch.device("cpu")) as group:
         assert group is None
+
+
+def test_the_command_line_says_what_is_wrong_with_ranks_in_one_sentence():
+    error = RankError("Training was ended on all ranks. Rank 1 failed: MemoryError: 3 GiB allocated")
+    assert sentence(error) == str(error)

@@ -83,6 +83,11 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = "a file" if error.filename is None else repr(os.fspath(error.filename))
         return f"Cannot read or write {where}: {error.strerror}."
+    if isinstance(error, RuntimeError):
+        from mercer.processes.group import RankError
+
+        if isinstance(error, RankError):
+            return _line(str(error))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "alloc" in str(error)):
         details = f" ({_line(str(error))[:200]})" if str(error) else ""
         return f"Out of memory{details}. Use a smaller --memory, fewer rows, or a larger machine."

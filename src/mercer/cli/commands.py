@@ -320,10 +320,11 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict each row of a table, in order. Columns are matched by name."""
-    from mercer.cli import choices, predicting, screens
+    from mercer.cli import choices, launching, predicting, screens
     from mercer.cli.messages import CallError
     from mercer.cli.outputs import claim
 
+    speaks = launching.rank_here() == 0
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
     bounds = choices.bounds(max_columns, max_unpacked)
@@ -337,9 +338,9 @@ def predict(
         guard=not allow_formulas,
         bounds=bounds,
         n_jobs=n_jobs,
-        quiet=quiet,
+        quiet=quiet or not speaks,
     )
-    if place is not None:
+    if place is not None and speaks:
         screens.show_written(written, output, json)
 
 
@@ -363,13 +364,15 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure a model on a table whose target is known."""
-    from mercer.cli import choices, predicting, screens
+    from mercer.cli import choices, launching, predicting, screens
 
+    speaks = launching.rank_here() == 0
     bounds = choices.bounds(max_columns, max_unpacked)
     measures, source, notes = predicting.evaluate(
-        model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet
+        model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet or not speaks
     )
-    screens.show_measures(measures, source, notes, json)
+    if speaks:
+        screens.show_measures(measures, source, notes, json)
 
 
 @app.command(epilog=_example("mercer info house.mercer"))

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.cli.choices import Model, check_jobs
+from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
 from mercer.cli.sources import Part, PlainColumns, file_parts, open_for, same_rows
@@ -76,7 +77,10 @@ def predict(
     n_jobs: int | None,
     quiet: bool,
 ) -> Written:
-    """Predict a table chunk by chunk to a file, or as CSV to standard output if `place` is None."""
+    """Predict a table chunk by chunk to a file, or as CSV to standard output if `place` is None.
+
+    Of several ranks, each predicts some rows of every chunk, and the first writes them all.
+    """
     model = load_model(path, n_jobs)
     if proba and not isinstance(model, KernelClassifier):
         raise CallError("--proba needs a classifier, but this model predicts numbers. Leave it out.")
@@ -99,9 +103,13 @@ def predict(
     source, columns = open_for(model, data, None, None if place is None else place.parent, bounds)
     if not source.table.n_rows:
         raise TableError(f"{source.table.name} has no rows.")
-    names = write_frames(frames(source.table, columns), place, guard=guard)
-    progress.clear()
-    say_notes(notes)
+    answers = frames(source.table, columns)
+    if rank_here() == 0:
+        names = write_frames(answers, place, guard=guard)
+        progress.clear()
+        say_notes(notes)
+    else:
+        names = [tuple(frame.columns) for frame in answers][-1]
     return Written(count, names, tuple(notes))
 
 

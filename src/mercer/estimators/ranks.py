@@ -44,8 +44,11 @@ def saved_run(
     if it belongs to this fit.
     """
 
+    # A launcher counts the faults of its own ranks, so that of rank 0 may know of none.
+    restarted = any(group.gathered(restarts() > 0))
+
     def read() -> Saved | None:
-        if resume is not None or not restarts():
+        if resume is not None or not restarted:
             return None if resume is None else Saved.read(resume, origin)
         for callback in callbacks:
             if isinstance(callback, Checkpoint) and os.path.exists(callback.path):

@@ -7,11 +7,14 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -26,6 +29,11 @@ VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 NO_LIMIT = timedelta(days=30)
 # How long they wait for one another at the beginning: hosts may start one after the other.
 JOINING = timedelta(minutes=10)
+# How often rank 0 looks for ranks that have come.
+MEETING_SECONDS = 0.02
+# The launchers of `torchrun` count a host as gone 15 s after its last sign of life.  One that starts its
+# ranks again before that takes the dead host for a live one, and waits for it in vain.
+HOST_GONE_SECONDS = 18.0
 # Groups of which the connections are kept open; a program has one.
 MOST_GROUPS = 4
 
@@ -106,11 +114,7 @@ def _world(device: torch.device) -> dist.ProcessGroup | None:
 
 
 def _join(backend: str) -> None:
-    """Make a process group from the environment.
-
-    The store at which ranks meet outlives a restart, and PyTorch would find the addresses of the ranks
-    before it.  So each attempt has a part of the store of its own.
-    """
+    """Make a process group from the environment."""
     rank, size, host, port = (os.environ[name] for name in VARIABLES)
     launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     store = dist.TCPStore(  # type: ignore[attr-defined]
@@ -121,8 +125,35 @@ def _join(backend: str) -> None:
         timeout=JOINING,
         multi_tenant=True,
     )
-    own = dist.PrefixStore(f"mercer/attempt {restarts()}", store)  # type: ignore[attr-defined]
+    part = f"mercer/{name_of_attempt(store, int(rank), int(size))}"
+    own = dist.PrefixStore(part, store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=own, rank=int(rank), world_size=int(size), timeout=NO_LIMIT)
+
+
+def name_of_attempt(store: Any, rank: int, size: int) -> str:
+    """A name that the ranks which are here now agree on.
+
+    The store at which ranks meet outlives a restart, and PyTorch would find the addresses of the ranks
+    before it.  Launchers on several hosts count restarts differently, so the count is no name.  Instead,
+    each rank leaves a word of its own; rank 0 answers all it finds with the name of the attempt, and
+    goes on once every rank has confirmed that it was answered.
+    """
+    own = uuid4().hex
+    if rank != 0:
+        store.set(f"mercer/word/{rank}", own)
+        name = str(store.get(f"mercer/answer/{own}").decode())
+        store.set(f"mercer/confirmed/{name}/{rank}", "")
+        return name
+    missing, deadline = list(range(1, size)), time.monotonic() + JOINING.total_seconds()
+    while missing:
+        for other in missing:
+            if store.check([f"mercer/word/{other}"]):  # it may be that of an earlier attempt
+                store.set(f"mercer/answer/{store.get(f'mercer/word/{other}').decode()}", own)
+        missing = [other for other in missing if not store.check([f"mercer/confirmed/{own}/{other}"])]
+        if missing and time.monotonic() > deadline:
+            raise RuntimeError(f"rank {missing[0]} did not come in {JOINING.total_seconds():.0f} s")
+        time.sleep(MEETING_SECONDS)
+    return own
 
 
 @lru_cache(MOST_GROUPS)
@@ -140,9 +171,18 @@ def _leave(connections: Connections) -> None:
     if connections.broken:
         sys.stdout.flush()
         sys.stderr.flush()
+        if is_restarted_with_other_hosts():
+            time.sleep(HOST_GONE_SECONDS)
         os._exit(1)
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def is_restarted_with_other_hosts() -> bool:
+    """Whether `torchrun` will start this rank again, together with ranks on other hosts."""
+    counts = [os.environ.get(name, "0") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE")]
+    most = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    return counts[0] != counts[1] and most.isdigit() and restarts() < int(most)
 
 
 def _not_found(error: Exception) -> RankError:
