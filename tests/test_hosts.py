@@ -18,7 +18,7 @@ from mercer.processes.joining import HOST_GONE_SECONDS
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 6
 # Until a job has begun or ended, on a machine with much else to do.
-LONGEST = 240
+LONGEST = 540
 
 SCRIPT = """
 import os, sys, time, warnings

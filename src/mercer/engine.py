@@ -392,7 +392,9 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
 def _resource(settings: Settings, group: Group) -> Resource:
     """The devices of all ranks, or the one that the user specified, shared by them."""
     if settings.resource is not None:
-        resource = replace(settings.resource, ranks=group.size)
+        resource = settings.resource
+        if group.size > 1:
+            resource = replace(resource, ranks=group.size)
     else:
         device, dtype = settings.device, settings.dtype
         resource = resource_of_all(lambda: measure_resource(device, dtype), group)

@@ -9,6 +9,15 @@ from typing import Any
 
 from mercer.cli.messages import CallError
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.planning.cost_model import (
+    A100_FLOPS,
+    A100_TRAFFIC,
+    NDR_LATENCY,
+    NDR_RATE,
+    DeviceCosts,
+    LinkCosts,
+    usable_memory,
+)
 from mercer.planning.memory import parse_memory
 from mercer.tables.bounds import Bounds
 
@@ -96,6 +105,56 @@ def parameters(
         "n_jobs": n_jobs,
         "random_state": seed,
     }
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices that are not here, to plan for."""
+
+    ranks: int
+    memory: float  # of each device
+    device: DeviceCosts
+    link: LinkCosts
+
+
+def cluster(
+    ranks: int | None,
+    memory: str | None,
+    flops: float | None,
+    traffic: float | None,
+    rate: float | None,
+    latency: float | None,
+    memory_limit: str,
+) -> Cluster | None:
+    """The devices that the options describe; None if there are no such options."""
+    rates = {
+        "--device-flops": flops,
+        "--device-traffic": traffic,
+        "--link-rate": rate,
+        "--link-latency": latency,
+    }
+    given = [name for name, value in rates.items() if value is not None]
+    given = (["--ranks"] if ranks is not None else []) + given
+    if memory is None:
+        if given:
+            raise CallError(
+                f"{given[0]} needs --device-memory, the memory of each device, such as 80GB."
+            )
+        return None
+    if memory_limit != "auto":
+        raise CallError("--memory and --device-memory cannot be used together. Leave one of them out.")
+    for name, value in rates.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise CallError(f"{name} must be a positive number. Got {value}.")
+    size = parse_memory(memory)
+    if size is None or not 0 < size < float("inf"):
+        raise CallError(f"--device-memory must be a size such as 80GB. Got {memory!r}.")
+    return Cluster(
+        ranks or 1,
+        usable_memory(size),
+        DeviceCosts.published(flops or A100_FLOPS, traffic or A100_TRAFFIC),
+        LinkCosts.published(rate or NDR_RATE, latency or NDR_LATENCY),
+    )
 
 
 def bounds(max_columns: int, max_unpacked: str) -> Bounds:

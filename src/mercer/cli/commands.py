@@ -19,6 +19,9 @@ from mercer.cli.options import (
     Data,
     DemoRows,
     Device,
+    DeviceFlops,
+    DeviceMemory,
+    DeviceTraffic,
     Drop,
     Force,
     Jobs,
@@ -26,12 +29,15 @@ from mercer.cli.options import (
     Keep,
     Kernel,
     KernelOption,
+    LinkLatency,
+    LinkRate,
     MaxColumns,
     MaxUnpacked,
     Memory,
     Metric,
     ModelFile,
     Quiet,
+    Ranks,
     Ridge,
     Scale,
     ScaleOption,
@@ -86,6 +92,7 @@ def _mercer(
     epilog=_example(
         "mercer plan train.csv --target price",
         "mercer plan train.csv --target price --memory 12GB --capacity 1e10 --json",
+        "mercer plan train.csv --target price --ranks 64 --device-memory 80GB",
     ),
 )
 def plan(
@@ -108,6 +115,12 @@ def plan(
             help="Plan for another machine with this capacity C_G, as mercer bench shows it there.",
         ),
     ] = None,
+    ranks: Ranks = None,
+    device_memory: DeviceMemory = None,
+    device_flops: DeviceFlops = None,
+    device_traffic: DeviceTraffic = None,
+    link_rate: LinkRate = None,
+    link_latency: LinkLatency = None,
     device: Device = "auto",
     n_jobs: Jobs = None,
     seed: Seed = 0,
@@ -119,6 +132,9 @@ def plan(
     from mercer.cli import choices, fitting, screens
 
     bounds = choices.bounds(max_columns, max_unpacked)
+    cluster = choices.cluster(
+        ranks, device_memory, device_flops, device_traffic, link_rate, link_latency, memory
+    )
     made = fitting.plan(
         choices.DataChoice(
             data,
@@ -133,6 +149,7 @@ def plan(
             kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
         ),
         capacity,
+        cluster,
     )
     screens.show_plan(made, json)
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import mercer
-from mercer.cli.choices import DataChoice, Model, Parameters, Places, TestChoice, estimator
+from mercer.cli.choices import Cluster, DataChoice, Model, Parameters, Places, TestChoice, estimator
 from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
@@ -25,6 +25,7 @@ from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, 
 from mercer.files.whole import folder_beside
 from mercer.kernels import is_translation_invariant
 from mercer.metrics import Measures, measure
+from mercer.planning.cost_model import with_estimated_seconds
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device
@@ -77,8 +78,10 @@ class _Input:
         return (*self.columns.notes, *self.arrays.notes)
 
 
-def plan(choice: DataChoice, parameters: Parameters, capacity: float | None) -> Plan:
-    """The plan for this data on this machine, or on another one with the given capacity."""
+def plan(
+    choice: DataChoice, parameters: Parameters, capacity: float | None, cluster: Cluster | None
+) -> Plan:
+    """The plan for this data on this machine, or on another one, or on several devices."""
     progress = Progress()
     memory = parse_memory(parameters["memory_limit"])
     resource = None
@@ -87,13 +90,22 @@ def plan(choice: DataChoice, parameters: Parameters, capacity: float | None) -> 
             raise CallError(f"--capacity must be positive. Got {capacity}.")
         here = free_memory(find_device(parameters["device"]))
         resource = Resource(capacity, here if memory is None else memory, name="another machine")
+    if cluster is not None:
+        resource = Resource(
+            capacity or float("inf"),
+            cluster.ranks * cluster.memory,
+            name="user-specified devices",
+            ranks=cluster.ranks,
+        )
     progress.on_stage(f"reading {choice.path}")
     with _temporary_folder(None) as folder:
         # The memory of another machine is no limit for reading the table on this one.
-        limit = None if capacity is not None else memory
+        limit = None if resource is not None else memory
         read = _read(choice, parameters["kernel"], limit, None, folder)
         progress.on_stage("planning")
         made = read.estimator(parameters).plan(read.arrays.X, read.arrays.y, resource=resource)
+        if cluster is not None and not made.direct:
+            made = with_estimated_seconds(made, cluster.device, cluster.memory, cluster.link)
     progress.clear()
     say_notes(read.notes)
     return made

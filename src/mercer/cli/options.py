@@ -151,3 +151,42 @@ MaxUnpacked = Annotated[
         "size of a compressed file, 1000 times for the values of a table, and at least 256 MiB.",
     ),
 ]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        min=1,
+        help="Plan for this many devices that train together; needs --device-memory.",
+    ),
+]
+DeviceMemory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Plan for devices with this much memory each, such as 80GB."),
+]
+DeviceFlops = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Peak float32 operations a second of such a device. Default: those of an A100, 19.5e12.",
+    ),
+]
+DeviceTraffic = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Peak bytes a second to and from its memory. Default: those of an A100, 2.039e12.",
+    ),
+]
+LinkRate = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Peak bytes a second from one device to another. Default: those of InfiniBand NDR, 50e9.",
+    ),
+]
+LinkLatency = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="Time that a message between devices takes at least. Default: 1e-5."
+    ),
+]

@@ -78,14 +78,14 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
         shown.append(("ranks", f"{plan.ranks:,}", meaning))
     if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
-        value = f"{_seconds(plan.first_epoch_seconds)}, {_seconds(plan.later_epoch_seconds)}"
+        value = f"{time_in_words(plan.first_epoch_seconds)}, {time_in_words(plan.later_epoch_seconds)}"
         shown.append(("time", value, "predicted for the first epoch and for each later one"))
     if plan.expected_seconds is not None and plan.expected_epochs is not None:
         count = "1 epoch" if plan.expected_epochs == 1 else f"{plan.expected_epochs:,} epochs"
         meaning = f"predicted until training stops, after about {count}"
         if plan.expected_seconds > LONG_SECONDS:
             meaning += f"; {_faster(plan)}"
-        shown.append(("time in all", _seconds(plan.expected_seconds), meaning))
+        shown.append(("time in all", time_in_words(plan.expected_seconds), meaning))
     return shown + notes
 
 
@@ -119,7 +119,12 @@ def _kept(plan: Plan) -> str:
     return f"kernel values kept in 16 bits, each within {plan.kept_as.error:.1e}"
 
 
-def _seconds(value: float) -> str:
+def time_in_words(value: float) -> str:
+    """Seconds as people read them.
+
+    >>> time_in_words(7.31), time_in_words(7_310)
+    ('7.3 s', '2.0 h')
+    """
     if value < 100:
         return f"{value:.2g} s"
     return f"{value / 60:.0f} min" if value < 6_000 else f"{value / 3_600:.1f} h"

@@ -1,0 +1,162 @@
+"""The cost model against sums by hand, and the plan for devices that are not here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.scaling import model_table
+from mercer.cli import main
+from mercer.planning.cost_model import (
+    NAMED_DEVICE_MEMORY,
+    NAMED_DEVICES,
+    NAMED_LINKS,
+    PEAK_SHARE,
+    DeviceCosts,
+    LinkCosts,
+    Shape,
+    estimate,
+    usable_memory,
+)
+from mercer.planning.memory import GIB, work_bytes
+from mercer.planning.resource import Rates
+
+ROOT = Path(__file__).resolve().parent.parent
+SHAPE = Shape(n=1_000, d=20, l=2, s=100, q=10, m=50)
+# A second for a multiplication and addition, and for nothing else; panels of 100 rows.
+COUNTER = DeviceCosts(multiply_add=1.0, value=0.0, read=0.0, rows=100)
+
+
+def test_one_device_does_all_multiplications_of_an_epoch():
+    found = estimate(SHAPE, COUNTER, 0.0, 1)
+    triangle = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))  # ten panels
+    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2  # own block, Z, V c
+    Z = 1_000 * 100 * 10
+    assert found.first_epoch_seconds == triangle * 22 + Z + steps
+    assert found.later_epoch_seconds == 1_000**2 * 22 + Z + steps
+    assert found.kept == 0
+
+
+def test_devices_share_the_values_but_not_the_own_blocks_and_the_steps():
+    one = estimate(SHAPE, COUNTER, 0.0, 1)
+    two = estimate(SHAPE, COUNTER, 0.0, 2, LinkCosts(float("inf"), 0.0))
+    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2
+    own = 1_000 * 100 * 22
+    assert two.first_epoch_seconds == (one.first_epoch_seconds - steps + own) / 2 + steps
+
+
+def test_kept_values_are_read_twice_and_not_evaluated():
+    reader = replace(COUNTER, multiply_add=0.0, read=1.0)
+    found = estimate(SHAPE, reader, 1.0 * GIB, 1)
+    assert found.kept_share == 1.0
+    triangle = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))
+    steps = 4 * (1_000 * (2 * 100 + 50 + 2 * 10) + 10 * 100 * 10)
+    assert found.later_epoch_seconds == 2 * 4 * triangle + steps
+
+
+def test_sums_go_round_in_a_ring():
+    nothing = replace(COUNTER, multiply_add=0.0)
+    by_bytes = estimate(SHAPE, nothing, 0.0, 4, LinkCosts(rate=1.0, latency=0.0))
+    # f in float64 for two outputs and Z in float32; each device sends three quarters of it twice.
+    assert by_bytes.first_epoch_seconds == 2 * 0.75 * 1_000 * (2 * 8 + 10 * 4)
+    by_messages = estimate(SHAPE, nothing, 0.0, 4, LinkCosts(rate=float("inf"), latency=1.0))
+    assert by_messages.first_epoch_seconds == 10 * 6
+
+
+def test_each_device_needs_the_data_and_the_workspace():
+    found = estimate(SHAPE, COUNTER, 1.0, 1)
+    assert found.needed == 4 * 1_000 * 20 + work_bytes(1_000, 2, 100, 4)
+    assert not found.fits
+
+
+def test_several_devices_need_a_link():
+    with pytest.raises(ValueError, match="2 devices need a link between them"):
+        estimate(SHAPE, COUNTER, 0.0, 2)
+
+
+def test_published_peaks_are_reached_in_part():
+    a100 = NAMED_DEVICES["A100"]
+    assert a100.multiply_add == pytest.approx(2 / (PEAK_SHARE * 19.5e12))
+    assert NAMED_LINKS["InfiniBand NDR"].rate == pytest.approx(PEAK_SHARE * 50e9)
+
+
+def test_measured_rates_give_back_what_reading_takes():
+    rates = Rates(1e-11, 1e-9, 1e-10, 2e-10, 1e-11, 1e-10, 2e-10, 1e-11)
+    costs = DeviceCosts.measured(rates, 10, 1_024)
+    assert 4 * costs.read + 10 * costs.multiply_add == pytest.approx(4 * rates.reading(10, 4))
+
+
+def test_more_devices_are_never_slower_in_the_first_epoch_of_many_points():
+    shape = Shape(n=10**7, d=100, l=10, s=12_000, q=500, m=1_000)
+    memory, link = usable_memory(NAMED_DEVICE_MEMORY), NAMED_LINKS["100 Gbit Ethernet"]
+    counts = (1, 2, 4, 8, 16, 32, 64)
+    seconds = [
+        estimate(shape, NAMED_DEVICES["H100"], memory, count, link).first_epoch_seconds
+        for count in counts
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_the_guide_has_the_table_of_the_model():
+    assert model_table() in (ROOT / "docs/guide/scaling.md").read_text(encoding="utf-8")
+
+
+# The command
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4_000, 4))
+    values = np.column_stack([X, X[:, 0] * X[:, 1]])
+    np.savetxt(tmp_path / "data.csv", values, delimiter=",", header="a,b,c,d,y", comments="")
+    return str(tmp_path / "data.csv")
+
+
+FIXED = ("--kernel", "laplacian", "--bandwidth", "3", "--ridge", "0.01")
+
+
+def planned(capsys, *arguments):
+    assert main(["plan", *arguments, *FIXED, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_plan_command_has_the_estimate_for_given_devices(table, capsys):
+    slow = planned(capsys, table, "--ranks", "8", "--device-memory", "80GB", "--device-flops", "1e12")
+    assert slow["ranks"] == 8
+    assert slow["memory"] == 8 * usable_memory(80 * GIB)
+    names = ("n", "d", "n_outputs", "subsample_size", "preconditioner_rank", "batch_size")
+    link = NAMED_LINKS["InfiniBand NDR"]
+    costs = DeviceCosts.published(1e12, 2.039e12)
+    found = estimate(Shape(*(slow[name] for name in names)), costs, usable_memory(80 * GIB), 8, link)
+    assert slow["first_epoch_seconds"] == found.first_epoch_seconds
+    assert slow["later_epoch_seconds"] == found.later_epoch_seconds
+    assert slow["kept_memory"] == found.kept
+
+
+def test_a_device_that_is_too_small_is_named_in_a_note(table, capsys):
+    found = planned(capsys, table, "--device-memory", "1MB")
+    assert found["ranks"] == 1
+    assert any("each device needs" in note and "too little" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--ranks 4", "--ranks needs --device-memory, the memory of each device, such as 80GB."),
+        ("--link-rate 1e9", "--link-rate needs --device-memory"),
+        ("--device-memory lots", "--device-memory must be a size such as 80GB. Got 'lots'."),
+        ("--device-memory 8GB --memory 4GB", "--memory and --device-memory cannot be used together."),
+        ("--device-memory 8GB --device-flops 0", "--device-flops must be a positive number. Got 0.0."),
+        ("--device-memory 8GB --link-latency -1", "--link-latency must be a positive number. Got -1.0."),
+    ],
+)
+def test_wrong_options_are_told_in_one_sentence(table, capsys, options, message):
+    assert main(["plan", table, *options.split()]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert len(told.strip().splitlines()) == 1
