@@ -149,7 +149,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             if self.memory_limit != "auto":
                 release_memory()  # whoever sets a limit does not want it held for the next fit
             self.__dict__ = twin.__dict__
-            events.on_end(self.plan_, self.history_, self)
+            (group or Group()).decided(lambda: events.on_end(self.plan_, self.history_, self))
         if speaks:
             warn_after_fit(
                 self.stop_reason_,

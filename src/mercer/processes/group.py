@@ -2,6 +2,9 @@
 
 Every process runs the same program and calls the methods of its `Group` in the same order.  PyTorch's
 `torch.distributed` carries the messages: gloo between CPUs, NCCL between GPUs.
+
+Some things rank 0 does for all: it searches, saves, and runs callbacks.  For these it may need data that
+other ranks hold.  So while rank 0 decides, the others answer its questions (`decided`, `ask`).
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -31,7 +35,14 @@ class RankError(RuntimeError):
     """The ranks cannot go on together: one is missing, hangs, or was given something else."""
 
 
-@dataclass
+class Answering(Protocol):
+    """Something that every rank has a part of."""
+
+    def answer(self, *question: Any) -> Any:
+        """The whole answer, on each rank; all ranks call this together."""
+
+
+@dataclass(eq=False)
 class Group:
     """The ranks of a run; without arguments, a single process.
 
@@ -52,6 +63,11 @@ class Group:
     calls: int = 0  # exchanges that have ended
     waiting: bool = False  # for other ranks, now
     broken: bool = False  # a rank is gone, and what was sent to it may wait forever
+    ended: bool = False  # the block that it was made for
+    deciding: bool = False  # this is rank 0, and the others answer its questions
+    apart: bool = False  # this is rank 0, and the others go on meanwhile
+    _answering: WeakValueDictionary[int, Answering] = field(default_factory=WeakValueDictionary)
+    _n_enlisted: int = 0
 
     @property
     def is_first(self) -> bool:
@@ -67,7 +83,7 @@ class Group:
         if self.handle is None:
             return []
         self.sent += sum(tensor.nbytes for tensor in tensors)
-        return [dist.all_reduce(t, group=self.handle, async_op=True) for t in tensors]
+        return [dist.all_reduce(t, group=self._carrier(t), async_op=True) for t in tensors]
 
     def finish(self, works: list[Any]) -> None:
         """Wait for what was started, and look after the other ranks meanwhile."""
@@ -99,21 +115,51 @@ class Group:
         return thing if self.is_first else found[0]
 
     def decided(self, decide: Callable[[], Thing]) -> Thing:
-        """What `decide` returns, or raises, on rank 0."""
-        if self.talk is None:
+        """What `decide` returns, or raises, on rank 0; meanwhile the others answer its questions."""
+        if self.talk is None or self.deciding:
             return decide()
         found, error = None, None
         if self.is_first:
+            self.deciding = True
             try:
                 found = decide()
             except Exception as raised:
                 error = raised
-        found, other = self.from_first((found, error))
+            finally:
+                self.deciding = False
+        while True:
+            number, told = self.from_first((None, (found, error)))
+            if number is None:
+                break
+            self._answering[number].answer(*told)
+        found, other = told
         if error is not None:
             raise error
         if other is not None:
             raise other
         return found  # type: ignore[return-value]
+
+    def enlist(self, answering: Answering) -> int:
+        """A number by which to `ask` this; ranks enlist the same things in the same order."""
+        self._n_enlisted += 1
+        self._answering[self._n_enlisted] = answering
+        return self._n_enlisted
+
+    def ask(self, number: int, *question: Any) -> Any:
+        """The answer of what was enlisted; all ranks ask together, or rank 0 while it decides."""
+        if self.ended or self.apart:
+            when = "one of them did" if self.ended else "only rank 0 did, and the others went on"
+            raise RankError(
+                f"What is shared out over {self.size} ranks needs all of them at once. Got a call that "
+                f"{when}: call it on all ranks, or save the model and load it."
+            )
+        if self.deciding:
+            self.from_first((number, question))
+        return self._answering[number].answer(*question)
+
+    def _carrier(self, tensor: Tensor) -> dist.ProcessGroup | None:
+        """What carries a tensor: NCCL takes none from the memory of the CPU."""
+        return self.talk if tensor.device.type == "cpu" and self.talk is not None else self.handle
 
     def _exchange(self, exchange: Callable[[], None]) -> None:
         """Exchange objects once all ranks are here: a wait of unknown length is watched."""

@@ -88,7 +88,7 @@ def ranks(device: torch.device) -> Iterator[Group | None]:
                 group.seats[:] = group.gathered(Seat.here(device))
                 yield group
         finally:
-            found.broken = group.broken
+            found.broken, group.ended = group.broken, True
 
 
 def restarts() -> int:

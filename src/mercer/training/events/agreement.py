@@ -1,13 +1,18 @@
 """All ranks end training at the same panel: where rank 0 says so.
 
 Only rank 0 has a console and callbacks.  What it decides after a panel is sent while the next panel is
-computed, so nobody waits for it, and training ends one panel later.  The ranks also compare their
-residuals: different kinds of processors round differently, and would part ways.
+computed, so nobody waits for it, and training ends one panel later.  After an epoch the others wait, and
+answer what rank 0 asks, so its callbacks may use a model whose points they hold.
+
+The ranks also compare their residuals: different kinds of processors round differently, and would part
+ways.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,19 +46,31 @@ class Agreement(Watcher):
         self._receive()
         if self._ended is None:
             if self.group.is_first:
-                with alone():
+                with alone(), self._apart():
                     self._verdict = self.watcher.on_panel(training)
             self._send(training)
         return self._ended
 
     def on_epoch(self, epoch: Epoch, training: Training) -> str | None:
         self._receive()
-        if self.group.is_first:
+
+        def told() -> str | None:
             with alone():
-                self._verdict = self.watcher.on_epoch(epoch, training) or self._verdict
+                return self.watcher.on_epoch(epoch, training)
+
+        self._verdict = self.group.decided(told) or self._verdict
         self._send(training)
         self._receive()
         return self._ended
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """While rank 0 does something alone."""
+        self.group.apart = True
+        try:
+            yield
+        finally:
+            self.group.apart = False
 
     def _send(self, training: Training) -> None:
         """Tell whether rank 0 has a verdict, and what this rank's residual is."""
