@@ -107,7 +107,7 @@ def mnist_problem(setting: Setting, as_bytes: bool) -> Problem:
     # The whole dataset comes in the order of its file.
     order = np.random.default_rng(0).permutation(len(digits.X))
     machine, y = untrained(digits.X[order], digits.targets()[order], Gaussian(WIDTH), as_bytes)
-    return planned(machine.kernel, machine.centres, y)
+    return planned(machine.kernel, machine.centres[:], y)
 
 
 def fastest_mnist_problem(setting: Setting) -> tuple[Problem, str]:

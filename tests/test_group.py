@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from ranks import RankPool
 
-from mercer.processes.group import Group, RankError
+from mercer.processes.group import Group
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def asked(what):
             return group.ask(parts.number, 1)
         together = group.ask(parts.number, 2)
         return together, group.decided(decide), group.deciding
-    except (KeyError, RankError) as error:
+    except (KeyError, RuntimeError) as error:
         return str(error)
 
 

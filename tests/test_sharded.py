@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,10 @@ import torch.distributed as dist
 from ranks import RankPool
 
 import mercer
+from mercer.data.dealt_points import DealtPoints
+from mercer.data.held import Held
 from mercer.data.points import byte_points
+from mercer.data.rows import as_integers
 from mercer.engine import HeldOutPart, Limits, Requests, Resource, assemble, choose
 from mercer.method.schedule import make_schedule
 from mercer.operators import sharded
@@ -22,6 +26,7 @@ from mercer.operators.exact_sums import ExactSums, Lane, in_one
 from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
 from mercer.operators.workers import threads
 from mercer.processes.group import Group
+from mercer.training.assemble import dealing
 
 N, S, Q = 1_300, 300, 6
 
@@ -34,7 +39,15 @@ def pool():
 
 
 def group_of_all():
-    return Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD)
+    world = dist.group.WORLD
+    return Group(dist.get_rank(), dist.get_world_size(), world, world)
+
+
+def dealt_to(group, points, s, m):
+    """The points, of which each rank holds those of its own columns only."""
+    held = dealing(len(points), s, m, group, points.device).held
+    places = torch.cat([torch.arange(rows.start, rows.stop) for rows in held.slices])
+    return DealtPoints(points[places], held, group)
 
 
 # Sums
@@ -170,7 +183,7 @@ def test_every_column_belongs_to_one_rank_and_panels_are_shared_out():
 CASES = ("plain", "ridge", "early stopping", "bytes", "float64", "warm start", "weights", "part kept")
 
 
-def run_case(case, group):
+def run_case(case, group, dealt=False):
     """Weights, losses and predictions of a short run."""
     rng = np.random.default_rng(3)
     n, dtype = 2_900, torch.float64 if case == "float64" else torch.float32
@@ -196,14 +209,16 @@ def run_case(case, group):
     if case == "warm start":
         options["start_from"] = 0.01 * torch.from_numpy(rng.normal(size=(n, 2))).to(dtype)
     limits = Limits(4, 1e-12, 2, 0.01)
+    if dealt:
+        points = dealt_to(group, points, 400, plan.batch_size)
     run = assemble(kernel, points, y[:n], plan.step, preconditioner, limits, group=group, **options)
     outcome = run.run()
     losses = [(e.train_loss, e.validation_loss) for e in outcome.history.epochs]
     return outcome.alpha.numpy(), losses, outcome.reason
 
 
-def run_cases():
-    return {case: run_case(case, group_of_all()) for case in CASES}
+def run_cases(dealt):
+    return {case: run_case(case, group_of_all(), dealt) for case in CASES}
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +227,10 @@ def alone():
         return {case: run_case(case, Group()) for case in CASES}
 
 
+@pytest.mark.parametrize("dealt", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size):
-    for found in pool.run(size, run_cases):
+def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size, dealt):
+    for found in pool.run(size, run_cases, dealt):
         for case in CASES:
             np.testing.assert_array_equal(found[case][0], alone[case][0], err_msg=case)
             assert found[case][1:] == alone[case][1:], case
@@ -231,7 +247,7 @@ def test_a_group_computes_what_a_single_process_does(alone, case):
         assert one[0] == pytest.approx(other[0], rel=1e-9 if exact else 1e-3)
 
 
-def sent_in_epochs(precision):
+def sent_in_epochs(precision, dealt, kept):
     """Bytes that a run of one epoch and a run of two sent, and what their plan says."""
     rng = np.random.default_rng(3)
     kernel = mercer.Laplacian(2.5)
@@ -240,17 +256,77 @@ def sent_in_epochs(precision):
     resource = Resource(capacity=2e8, memory=8e9, full_rate_rows=128, ranks=2)
     requests = Requests(subsample_size=400, preconditioner_rank=40)
     plan, preconditioner = choose(kernel, points, 2, resource, 0.1, requests)
-    sent = []
+    plan = replace(plan, kept_memory=kept * plan.kept_memory, dealt=dealt)
+    sent, every = [], points
     for epochs in (1, 2):
         group, limits = group_of_all(), Limits(epochs, 0.0, 2, 0.01)
+        if dealt:
+            points = dealt_to(group, every, 400, plan.batch_size)
         options = {"kept_memory": plan.kept_memory, "group": group}
         assemble(kernel, points, y, plan.step, preconditioner, limits, **options).run()
         sent.append(group.sent)
     return sent, plan.sent_bytes, str(plan)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_plan_says_what_the_ranks_send(pool, precision):
-    for sent, (first, later), text in pool.run(2, sent_in_epochs, precision):
+@pytest.mark.parametrize(
+    ("precision", "dealt", "kept"),
+    [
+        ("float32", False, 1.0),
+        ("float64", False, 1.0),
+        ("float32", True, 1.0),
+        ("float64", True, 0.5),
+        ("float32", True, 0.0),
+    ],
+)
+def test_a_plan_says_what_the_ranks_send(pool, precision, dealt, kept):
+    for sent, (first, later), text in pool.run(2, sent_in_epochs, precision, dealt, kept):
         assert sent == [first, first + later]
         assert re.search(r"ranks +2  processes; each sends \d+ KiB in the first epoch, \d+ KiB in", text)
+
+
+# Points that are dealt to the ranks
+
+
+def slices_of_dealt_points(kind):
+    """Whether slices of dealt points are those of all points, and how many of them a rank holds."""
+    rng, group = np.random.default_rng(5), group_of_all()
+    if kind == "bytes":
+        codes = torch.from_numpy(rng.integers(-90, 90, size=(2_900, 70))).to(torch.int8)
+        points = byte_points(codes, torch.float32)
+    else:
+        x = torch.from_numpy(rng.normal(size=(2_900, 5)))
+        x[7, 2] = -0.0
+        points = mercer.L1Laplacian(1.0).points(x)
+    dealt = dealt_to(group, points, 400, 100)
+    for rows in (slice(None), slice(0, 300), slice(350, 1_700), slice(2_800, 5_000), slice(9, 9)):
+        found, wanted = dealt[rows], points[rows]
+        assert torch.equal(as_integers(found.rows), as_integers(wanted.rows))
+        assert torch.equal(found.squared_norms, wanted.squared_norms)
+        assert (found.bound, found.absolute_bound) == (wanted.bound, wanted.absolute_bound)
+        assert (found.n_absolute, found.is_bytes) == (wanted.n_absolute, wanted.is_bytes)
+    assert dealt.largest(lambda p: p.x[:, 0]) == float(points.x[:, 0].max())
+    assert (dealt.shape, dealt.device, dealt.dtype) == (points.shape, points.device, points.dtype)
+    whole = torch.cat(list(dealt.rows.parts()))
+    assert torch.equal(whole, points.rows)
+    assert dealt.rows.shape == tuple(whole.shape)
+    assert dealt.rows.nbytes == whole.nbytes
+    return len(dealt.stored)
+
+
+@pytest.mark.parametrize("kind", ["floats", "bytes"])
+def test_ranks_have_any_points_together_and_their_share_of_them_alone(pool, kind):
+    for size in (1, 2, 5):
+        held = pool.run(size, slices_of_dealt_points, kind)
+        assert sum(held) == 2_900 + (size - 1) * 400  # all have the subsample
+        assert max(held) <= 400 + 1.25 * 2_500 / size + 256
+
+
+def test_a_part_of_a_whole_knows_which_rows_it_has():
+    held = Held(100, [slice(10, 20), slice(20, 25), slice(40, 60)])
+    own = [*range(10, 25), *range(40, 60)]
+    assert len(held) == len(own)
+    for first, stop in itertools.combinations(range(0, 100, 7), 2):
+        for place, here in held.within(slice(first, stop)):
+            assert own[place] == list(range(first, stop))[here]
+        count = sum(here.stop - here.start for _, here in held.within(slice(first, stop)))
+        assert count == sum(first <= row < stop for row in own)

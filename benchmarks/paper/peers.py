@@ -189,7 +189,7 @@ def baseline(method: str, data: Set, bandwidth: float, seconds: float) -> Measur
     train = train_sgd if method == SGD else train_original
     with Stopwatch() as watch:
         machine, y = untrained(X, targets, Gaussian(bandwidth), bytes_pay())
-        problem = planned(machine.kernel, machine.centres, y, n_held_out=n_held_out)
+        problem = planned(machine.kernel, machine.centres[:], y, n_held_out=n_held_out)
         part = HeldOutPart(
             machine.points(data.X[held]), machine.units.encode(held_out_targets, problem.y)
         )

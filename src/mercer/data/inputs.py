@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.bytes import SAMPLE_ROWS, Grid, recognise
+from mercer.data.held import Held
 from mercer.data.points import Points, byte_points
 from mercer.data.rows import Array, Matrix, chunks, room, take, widest
 from mercer.data.table_map import TableMap
@@ -128,27 +129,31 @@ class Inputs:
         memory: float = math.inf,
         as_floats: bool = False,
         reach: float = math.inf,
+        held: Held | None = None,
     ) -> Points:
         """Inputs ready for the kernel, all rows or some, on the device and in the precision of `like`.
 
         `known`: these are training points, which lie in the space that they span.  Above `memory` bytes
         they are memory-mapped.  `as_floats`: as floats, even if they are bytes underneath.  Rows whose
-        squared length is beyond `reach` are moved towards the mean, up to there.
+        squared length is beyond `reach` are moved towards the mean, up to there.  All are prepared, so
+        that each rounds as among the others, but only those `held` are kept.
         """
+        n = len(x) if rows is None else len(rows)
+        held = Held(n, [slice(0, n)]) if held is None else held
         if self.grid is not None and not as_floats:
-            points = self._byte_points(x, rows, like, memory)
+            points = self._byte_points(x, rows, like, memory, held)
             if points is not None:
                 return points
-        n = len(x) if rows is None else len(rows)
-        extended = room((n, self.width + 2), like, memory)
-        beyond = like.new_empty(n)
+        extended = room((len(held), self.width + 2), like, memory)
+        beyond = like.new_empty(len(held))
         for part, chunk in chunks(x, rows):
             z, outside = self.floats(chunk)
             if self.grid is not None:
                 z, outside = z / self.unit, outside / self.unit**2
             z, outside = _within(z, outside, reach)
-            extended[part, : self.width] = z
-            beyond[part] = outside.to(like)
+            for place, here in held.within(part):
+                extended[place, : self.width] = z[here]
+                beyond[place] = outside[here].to(like)
         far = not known and bool((beyond > 0).any())
         return Points.of_extended(extended, beyond if far else None, self.n_absolute)
 
@@ -170,10 +175,12 @@ class Inputs:
             done.append("stored as bytes")
         return "; ".join(done) or "as given"
 
-    def _byte_points(self, x: Matrix, rows: Array | None, like: Tensor, memory: float) -> Points | None:
+    def _byte_points(
+        self, x: Matrix, rows: Array | None, like: Tensor, memory: float, held: Held
+    ) -> Points | None:
         """The same as bytes, or None where a value is off the grid."""
         assert self.grid is not None
-        shape = (len(x) if rows is None else len(rows), self.width)
+        shape = (len(held), self.width)
         codes = room(shape, torch.zeros((), dtype=torch.int8, device=like.device), memory)
         beyond = like.new_zeros(len(codes))
         for part, chunk in chunks(x, rows):
@@ -181,8 +188,9 @@ class Inputs:
             encoded = self.grid.encode(varying)
             if encoded is None:
                 return None
-            codes[part] = encoded.to(like.device)
-            beyond[part] = (outside / self.unit**2).to(like)
+            for place, here in held.within(part):
+                codes[place] = encoded[here].to(like.device)
+                beyond[place] = (outside[here] / self.unit**2).to(like)
         return byte_points(codes, like.dtype, beyond if bool(beyond.any()) else None)
 
 

@@ -6,6 +6,7 @@ Norms are those of the features compared by squares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,14 @@ class Points:
     def __len__(self) -> int:
         return self.x.shape[0]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.x.shape[0], self.x.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
     def __getitem__(self, rows: slice | Tensor) -> Points:
         beyond = None if self.beyond is None else self.beyond[rows]
         if self.extended is None:
@@ -74,6 +83,14 @@ class Points:
         x, norms = extended[:, :-2], extended[:, -1]
         bounds = (self.n_absolute, self.absolute_bound)
         return Points(x, norms, self.bound, extended, beyond, *bounds)
+
+    def own(self, rows: slice) -> Points:
+        """Those of the rows that this process holds, which are all of them."""
+        return self[rows]
+
+    def largest(self, function: Callable[[Points], Tensor]) -> float:
+        """The largest of the numbers that a function gives for each point; 0 for no points."""
+        return float(function(self).max()) if len(self) else 0.0
 
     def to(self, device: torch.device | str) -> Points:
         beyond = None if self.beyond is None else self.beyond.to(device)

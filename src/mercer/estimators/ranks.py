@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import mercer
-from mercer.data.rows import Array, Matrix
+from mercer.data.rows import Array
 from mercer.engine import Events, Origin, Saved
 from mercer.estimators.parameters import WHEN_TO_STOP
 from mercer.estimators.validation import to_numpy
@@ -59,19 +60,23 @@ def saved_run(
     return group.decided(read)
 
 
-def shared_decision(machine: KernelMachine, x: Matrix, group: Group, verbose: int) -> Array:
+def shared_decision(machine: KernelMachine, x: Array | Tensor, group: Group, verbose: int) -> Array:
     """f at each row, (m, l), of which each rank computes some; all get them all."""
     check_same(group, {"shape of X": str(tuple(x.shape))})
     # Whole panels, since a row rounds as others do only if there are enough of them.
     height = panel_rows(machine.device)
     panels = pieces(0, max(1, len(x) // height), -(-max(1, len(x) // height) // group.size))
-    found = None
+    own = x[:0]
     if group.rank < len(panels):
         first, last = height * panels[group.rank].start, height * panels[group.rank].stop
         own = x[first : len(x) if group.rank + 1 == len(panels) else last]
-        progress = Events(verbose=verbose if group.is_first else 0).on_rows
-        found = to_numpy(machine.predict(own, progress))
-    return np.concatenate([part for part in group.gathered(found) if part is not None])
+    return np.concatenate(group.gathered(own_decision(machine, own, group, verbose)))
+
+
+def own_decision(machine: KernelMachine, x: Array | Tensor, group: Group, verbose: int) -> Array:
+    """f at each row of this rank, (m, l), perhaps none; all ranks call this together."""
+    progress = Events(verbose=verbose if group.is_first else 0).on_rows
+    return to_numpy(machine.predict(x, progress))
 
 
 def cores_for(group: Group | None) -> int | None:

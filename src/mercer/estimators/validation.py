@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from torch import Tensor
 
 from mercer.data.rows import Array, Matrix, widest
+from mercer.estimators.row_share import rows_of
 
 # Types whose values float32 holds exactly.
 SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
@@ -35,7 +36,7 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
     return X, y
 
 
-def more_rows(estimator: Any, X: Any) -> Matrix:
+def more_rows(estimator: Any, X: Any) -> Array | Tensor:
     """Rows to predict or to hold out, with the features of the training data."""
     if on_device(X):
         return _on_device(estimator, X, reset=False)
@@ -112,8 +113,9 @@ def to_numpy(values: Tensor) -> Array:
 
 def like(values: Array, X: Any) -> Any:
     """Return a tensor, where X is, if X was one; labels that are text stay arrays."""
-    if isinstance(X, Tensor) and values.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(values)).to(X.device)
+    rows = rows_of(X)
+    if isinstance(rows, Tensor) and values.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(values)).to(rows.device)
     return values
 
 

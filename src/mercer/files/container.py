@@ -10,13 +10,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 
-from mercer.files.tensor_file import TensorFile, check_nesting, parse_json, raw, write_tensors
+from mercer.data.dealt_points import PassingRows
+from mercer.files.tensor_file import TensorFile, check_nesting, parse_json, raw_parts, write_tensors
 from mercer.files.whole import whole_file
 
 FORMAT = "mercer"
@@ -25,9 +26,14 @@ FORMAT_VERSION = 3  # the first that later versions read; 1 and 2 were never rel
 MOST_QUOTED = 300
 
 
-def write_file(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], data: Any) -> None:
+def write_file(
+    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor | PassingRows], data: Any
+) -> None:
     """Write a file whole or not at all."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = {
+        name: tensor.detach().cpu().contiguous() if isinstance(tensor, Tensor) else tensor
+        for name, tensor in tensors.items()
+    }
     check_nesting(data)
     text = json.dumps(data)
     header = {
@@ -114,13 +120,14 @@ def _one_line(error: ValueError) -> str:
     return shortened(str(error)).rstrip(".")
 
 
-def checksum(tensors: dict[str, Tensor], text: str) -> str:
+def checksum(tensors: Mapping[str, Tensor | PassingRows], text: str) -> str:
     """Of all contents; protects from accidents, not from an author who means harm."""
     digest = hashlib.blake2b(_bytes(text), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(_bytes(f"{name} {tensor.dtype} {tuple(tensor.shape)}"))
-        digest.update(raw(tensor))
+        for part in raw_parts(tensor):
+            digest.update(part)
     return digest.hexdigest()
 
 

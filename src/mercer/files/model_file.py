@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.bytes import Grid
+from mercer.data.dealt_points import PassingRows
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points, byte_points
 from mercer.data.table_map import TableMap
@@ -50,13 +51,17 @@ class MachineData:
     in_double: bool = False
 
 
-def machine_parts(machine: KernelMachine) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def machine_parts(
+    machine: KernelMachine,
+) -> tuple[dict[str, Tensor | PassingRows], dict[str, Any]]:
     """A machine as tensors and plain data; `machine_from` is the inverse."""
-    inputs = machine.inputs
-    tensors = {PREFIX + name: tensor for name, tensor in inputs.tensors().items()}
-    centres = machine.centres
-    tensors[BYTE_CENTRES if centres.extended is None else FLOAT_CENTRES] = centres.rows
-    tensors |= {"alpha": machine.alpha, "offset": machine.units.offset}
+    inputs, centres = machine.inputs, machine.centres
+    tensors: dict[str, Tensor | PassingRows] = {
+        BYTE_CENTRES if centres.is_bytes else FLOAT_CENTRES: centres.rows,
+        "alpha": machine.alpha,
+        "offset": machine.units.offset,
+    }
+    tensors |= {PREFIX + name: tensor for name, tensor in inputs.tensors().items()}
     scales = tuple(machine.units.scale.tolist())
     data = MachineData(
         kernel_data(machine.kernel),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.data.rows import Matrix, chunks
+from mercer.data.rows import Matrix, SharedRows, chunks
 from mercer.kernels import Kernel, canonical_name
 
 
@@ -28,7 +28,8 @@ class Mark:
     @classmethod
     def of(cls, values: Matrix) -> Mark:
         digest = hashlib.blake2b(digest_size=16)
-        for _, chunk in chunks(values.reshape(len(values), -1), None):
+        rows = values if isinstance(values, SharedRows) else values.reshape(len(values), -1)
+        for _, chunk in chunks(rows, None):
             digest.update(chunk.cpu().contiguous().reshape(-1).numpy().data)
         dtype = str(values.dtype).removeprefix("torch.")
         return cls(tuple(values.shape), dtype, digest.hexdigest())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import PassingRows
 from mercer.data.rows import room
 from mercer.files.records import from_data
 
@@ -55,7 +56,9 @@ class Entry:
     data_offsets: tuple[int, int]
 
 
-def write_tensors(file: BinaryIO, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
+def write_tensors(
+    file: BinaryIO, tensors: dict[str, Tensor | PassingRows], texts: dict[str, str]
+) -> None:
     """Write contiguous tensors on the CPU, those with the largest elements first, so that all align."""
     header: dict[str, Any] = {TEXTS: texts}
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
@@ -77,7 +80,8 @@ def write_tensors(file: BinaryIO, tensors: dict[str, Tensor], texts: dict[str, s
         )
     file.write(len(text).to_bytes(LENGTH_BYTES, "little") + text)
     for name in names:
-        file.write(raw(tensors[name]))
+        for part in raw_parts(tensors[name]):
+            file.write(part)
 
 
 class TensorFile:
@@ -125,6 +129,15 @@ class TensorFile:
 def raw(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous tensor on the CPU, shared with it."""
     return tensor.numpy().reshape(-1).view(np.uint8).data
+
+
+def raw_parts(tensor: Tensor | PassingRows) -> Iterator[memoryview]:
+    """All bytes of a tensor, in order."""
+    if isinstance(tensor, Tensor):
+        yield raw(tensor)
+    else:
+        for part in tensor.parts():
+            yield raw(part.cpu().contiguous())
 
 
 def parse_json(text: str) -> Any:

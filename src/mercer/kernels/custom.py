@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 
@@ -49,9 +50,9 @@ class Custom(Kernel):
         ]
         return torch.cat(pieces)
 
-    def fault(self, points: Points) -> str | None:
+    def fault(self, given: AnyPoints) -> str | None:
         """What keeps the function from being a kernel, as far as a few of these points show it."""
-        points = points[:CHECKED_POINTS]
+        points = given[:CHECKED_POINTS]
         half = len(points) // 2
         K = self.block(points, points).double()  # (c, c)
         if not bool(torch.isfinite(K).all()):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.points import Points
+from mercer.data.dealt_points import AnyPoints
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.method.spectrum import NystromSpectrum, largest_eigenvalue
@@ -76,7 +76,7 @@ class FreshSample:
         return FreshEstimate(q=q, beta=beta, beta_max=float(diagonal.max()), lambda_1=lambda_1)
 
 
-def fresh_sample(kernel: Kernel, points: Points, s: int, count: int = FRESH_POINTS) -> FreshSample:
+def fresh_sample(kernel: Kernel, points: AnyPoints, s: int, count: int = FRESH_POINTS) -> FreshSample:
     """The points after the subsample or, if too few follow, the last ones, which may overlap it."""
     n = len(points)
     fresh = points[s : s + count] if n - s >= FEWEST_FRESH else points[max(0, n - count) :]

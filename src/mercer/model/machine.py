@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
 from mercer.data.rows import Matrix, widest
@@ -22,6 +23,7 @@ from mercer.kernels.base import Kernel
 from mercer.operators.summation import by_output, pieces
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.workers import small_operations
+from mercer.processes.group import Group
 
 # Matrix libraries work in groups of this many columns; a few more are as fast as fewer.
 COLUMN_GROUP = 16
@@ -30,8 +32,8 @@ ROUNDING_IN_PREDICTIONS = 1e-5
 # It is measured on so many rows; others may have so many times as much.
 MEASURED_ROWS = 64
 ROUNDING_MARGIN = 4.0
-# Rows and centres that are converted to float64 at a time.
-DOUBLE_ROWS = 1 << 13
+# Rows and centres that are converted to float64, or at most sent by other ranks, at a time.
+CENTRES_AT_ONCE = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class KernelMachine:
 
     kernel: Kernel  # in units of the grid's step where the centres are bytes
     inputs: Inputs
-    centres: Points  # (n, d), prepared
+    centres: AnyPoints  # (n, d), prepared; those that are dealt to ranks need all of them at once
     alpha: Tensor  # (n, l)
     units: TargetUnits
     in_double: bool = False  # evaluate in float64
@@ -55,9 +57,8 @@ class KernelMachine:
 
     def at(self, points: Points, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
         """f at prepared points."""
-        product = double_product if self.in_double else reproducible_product
         with small_operations(self.device):
-            f = product(self.kernel, points, self.centres, self.alpha, on_progress)  # (m, l)
+            f = self._product(points, self.in_double, on_progress)  # (m, l)
         return self.units.decode(f)
 
     def points(self, x: Matrix) -> Points:
@@ -79,13 +80,30 @@ class KernelMachine:
         if most_precise or isinstance(self.kernel, Custom) or not bool(self.alpha.any()):
             return 0.0
         rows = self.centres[:MEASURED_ROWS]
-        parts = (self.kernel, rows, self.centres, self.alpha)
-        return float((reproducible_product(*parts) - double_product(*parts)).abs().max())
+        return float((self._product(rows, False) - self._product(rows, True)).abs().max())
 
     def as_precise_as_needed(self, rounding: float, spread: float) -> KernelMachine:
         """The machine, in float64 if its rounding error is visible beside the spread of the targets."""
         visible = not ROUNDING_MARGIN * rounding <= ROUNDING_IN_PREDICTIONS * spread
         return replace(self, in_double=visible)
+
+    def among(self, group: Group | None) -> KernelMachine:
+        """The same machine for a call of these ranks, which centres that are dealt to them need."""
+        if group is None or not isinstance(self.centres, DealtPoints):
+            return self
+        return replace(self, centres=self.centres.among(group))
+
+    def _product(
+        self,
+        points: Points,
+        in_double: bool,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Tensor:
+        """K(points, centres) @ alpha, (m, l)."""
+        if in_double or isinstance(self.centres, DealtPoints):
+            dtype = torch.float64 if in_double else self.alpha.dtype
+            return product_by_parts(self.kernel, points, self.centres, self.alpha, dtype, on_progress)
+        return reproducible_product(self.kernel, points, self.centres, self.alpha, on_progress)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickle must open where the device it was made on is missing.
@@ -131,23 +149,32 @@ def reproducible_product(
     return result
 
 
-def double_product(
+def product_by_parts(
     kernel: Kernel,
     points: Points,
-    centres: Points,
+    centres: AnyPoints,
     weights: Tensor,
+    dtype: torch.dtype,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The same in float64, (m, l); some rows and some centres are converted at a time."""
-    n, n_parts = len(points), -(-len(centres) // DOUBLE_ROWS)
-    result = torch.zeros(n, weights.shape[1], dtype=torch.float64, device=weights.device)
-    for rows in pieces(0, n, DOUBLE_ROWS):
-        some = points[rows].double()
-        for i, part in enumerate(pieces(0, len(centres), DOUBLE_ROWS), start=1):
-            columns = centres[part].double()
-            result[rows] += reproducible_product(kernel, some, columns, weights[part].double())
+    """The same, in float64 if asked; some centres are had, and some rows converted, at a time.
+
+    Ranks may have different points, since each asks for all parts of the centres.
+    """
+    at_once = CENTRES_AT_ONCE
+    if isinstance(centres, DealtPoints):
+        at_once = min(at_once, centres.at_once)
+    n, n_parts = len(points), -(-len(centres) // at_once)
+    result = torch.zeros(n, weights.shape[1], dtype=dtype, device=weights.device)
+    for i, part in enumerate(pieces(0, len(centres), at_once)):
+        columns, mine = centres[part], weights[part].to(dtype)
+        if dtype == torch.float64:
+            columns = columns.double()
+        for rows in pieces(0, n, CENTRES_AT_ONCE):
+            some = points[rows].double() if dtype == torch.float64 else points[rows]
+            result[rows] += reproducible_product(kernel, some, columns, mine)
             if on_progress is not None:
-                on_progress(rows.start + len(some) * i // n_parts, n)
+                on_progress((i * n + rows.start + len(some)) // n_parts, n)
     return result
 
 
@@ -156,5 +183,5 @@ def _whole_groups(points: Points) -> Points:
     missing = -len(points) % COLUMN_GROUP
     if not missing:
         return points
-    rows = torch.arange(len(points) + missing, device=points.x.device)
+    rows = torch.arange(len(points) + missing, device=points.device)
     return points[rows.clamp_(max=len(points) - 1)]

@@ -13,6 +13,9 @@ its own blocks of the panel, and these give their part of f and all of Z for the
     blocks after the panel, otherwise     the rank whose columns they are   f
     the panel itself, K[panel, panel]     every rank: the steps need it
 
+The points of a panel come from the ranks that hold them, if each holds only those of its own columns
+(`data/dealt_points.py`).
+
 All ranks have all weights and take the same steps.  Which tiles are evaluated, kept and multiplied
 together does not depend on the number of ranks, and sums do not depend on their order (`exact_sums.py`),
 so the weights are the same to the last bit for any number of ranks.
@@ -26,6 +29,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints
+from mercer.data.held import Held
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
@@ -66,6 +71,7 @@ class Deal:
 
     def __init__(self, panels: Sequence[slice], s: int, group: Group, device: torch.device) -> None:
         self.panels = panels
+        self.s = s
         self.group = group
         width = block_columns(device)
         cut = [(c, panel) for panel in panels for c in pieces(panel.start, panel.stop, width)]
@@ -80,6 +86,13 @@ class Deal:
     def between(self, start: int, stop: int) -> list[Block]:
         """The blocks of this rank that begin in a range of columns."""
         return [block for block in self.own if start <= block.columns.start < stop]
+
+    @property
+    def held(self) -> Held:
+        """The rows that this rank needs at hand: those of its columns, and the fixed block."""
+        beyond = [block.columns for block in self.own if block.columns.start >= self.s]
+        fixed = [slice(0, self.s)] if self.s else []
+        return Held(self.panels[-1].stop, [*fixed, *beyond], self.s)
 
     @property
     def busy_ranks(self) -> int:
@@ -118,7 +131,7 @@ class ShardedSquare:
     def __init__(
         self,
         kernel: Kernel,
-        points: Points,
+        points: AnyPoints,
         n_outputs: int,
         deal: Deal,
         basis: Tensor,
@@ -132,9 +145,9 @@ class ShardedSquare:
         self._panels = {panel.start: panel for panel in deal.panels}
         self._budget = budget
         n, longest = len(points), max((_length(panel) for panel in deal.panels), default=1)
-        device, dtype = points.x.device, points.dtype
+        device, dtype = points.device, points.dtype
         self._sums = ExactSums(device, dtype, longest, n_outputs)
-        self._largest = ROUNDING_ROOM * float(kernel.diagonal(points).max()) if n else 0.0
+        self._largest = ROUNDING_ROOM * points.largest(kernel.diagonal)
         # Workspaces, allocated once: fresh memory is slow memory.
         self._own = basis.new_empty(longest**2)
         size = n * self.q * basis.element_size()
@@ -146,6 +159,7 @@ class ShardedSquare:
         self._kept: dict[int, KeptPanel] = {}  # by first row
         self._end = 0  # the rows before it are kept
         self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
+        self._seen = (slice(0, 0), points.own(slice(0, 0)))  # the last panel that was asked for
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         return self._rectangle.times(weights, rows, columns)
@@ -156,12 +170,15 @@ class ShardedSquare:
         return self.kernel.block(a, a if same else self.points[columns], same=same)
 
     def diagonal(self, rows: slice) -> Tensor:
-        return self.kernel.diagonal(self.points[rows])
+        return self.kernel.diagonal(self._panel_points(rows))
 
     def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
         R, kept = _length(rows), self._kept.get(rows.start)
         memory = self._room_for(rows) if kept is None else kept
-        visited = Visited(rows, self.points[rows], weights, stop, memory, kept is not None)
+        # Where all values are kept, no rank needs the points.
+        evaluates = kept is None or stop > self._end
+        points = self._panel_points(rows if evaluates else slice(0, 0))
+        visited = Visited(rows, points, weights, stop, memory, kept is not None)
         own = self._own[: R * R].view(R, R) if memory is None else memory.own
         Z = self._Z[:R] if self._all_Z is None else self._all_Z[rows]
         known = not self.q or (self._all_Z is not None and rows.stop <= self._Z_end)
@@ -188,6 +205,12 @@ class ShardedSquare:
             self._Z_end = rows.stop
         return PanelProducts(f, own, Z)
 
+    def _panel_points(self, rows: slice) -> Points:
+        """The points of a panel, which may have to be sent; once for all that a visit needs."""
+        if self._seen[0] != rows:
+            self._seen = (rows, self.points[rows])
+        return self._seen[1]
+
     def _evaluate_own(self, points: Points, own: Tensor) -> Job:
         def job(total: Tensor, scratch: Scratch) -> None:
             self.kernel.block(points, points, same=True, out=own)
@@ -198,7 +221,7 @@ class ShardedSquare:
         """What the rank whose rows a block of the panel is does for them; computes their Z if given."""
         rows, weights, memory = visited.rows, visited.weights, visited.memory
         here = _within(block.columns, rows)
-        points, jobs, place = self.points[block.columns], list[Job](), 0
+        points, jobs, place = self.points.own(block.columns), list[Job](), 0
         columns = None if memory is None else memory.fixed[block.columns.start]
         for c in self._fixed_columns(rows):
             part = None if columns is None else columns[place : place + _length(c)]  # (t, w)
@@ -248,7 +271,7 @@ class ShardedSquare:
         """K[columns, rows] as it is in `memory`, or to be evaluated there or in scratch memory."""
         if read and memory is not None:
             return Tile.known(columns, memory)
-        points = self.points[columns]
+        points = self.points.own(columns)
         shape = (len(points), len(rows))
 
         def values(scratch: Scratch) -> Tensor:
@@ -274,14 +297,14 @@ class ShardedSquare:
 class ShardedRectangle:
     """K(rows, columns) @ weights, the columns shared out; its values are kept if the budget allows.
 
-    All ranks have the rows.
+    All ranks see the rows, part by part.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        rows: Points,
-        columns: Points,
+        rows: AnyPoints,
+        columns: AnyPoints,
         n_outputs: int,
         deal: Deal,
         budget: float = 0.0,
@@ -290,13 +313,12 @@ class ShardedRectangle:
         self.rows = rows
         self.columns = columns
         self.deal = deal
-        width = 4 * block_columns(columns.x.device)
+        width = 4 * block_columns(columns.device)
         self._parts = pieces(0, len(rows), width)
         longest = max((_length(part) for part in self._parts), default=1)
-        self._sums = ExactSums(columns.x.device, columns.dtype, longest, n_outputs)
-        diagonals = [kernel.diagonal(points) for points in (rows, columns) if len(points)]
-        self._largest = ROUNDING_ROOM * max((float(d.max()) for d in diagonals), default=0.0)
-        size = len(rows) * len(columns) * columns.squared_norms.element_size()
+        self._sums = ExactSums(columns.device, columns.dtype, longest, n_outputs)
+        self._largest = ROUNDING_ROOM * max(p.largest(kernel.diagonal) for p in (rows, columns))
+        size = len(rows) * len(columns) * columns.dtype.itemsize
         self.kept_bytes = size if size <= budget else 0  # of all ranks
         self._values: dict[tuple[int, int], Tensor] = {}  # by first row and column of a tile
 
@@ -339,7 +361,7 @@ class ShardedRectangle:
         known = self._values.get(key) if keeps else None
         if known is not None:
             return Tile.known(columns, known)
-        points, shape = self.columns[columns], (_length(columns), len(rows))
+        points, shape = self.columns.own(columns), (_length(columns), len(rows))
         memory = rows.squared_norms.new_empty(shape) if keeps else None
 
         def values(scratch: Scratch) -> Tensor:

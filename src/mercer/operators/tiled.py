@@ -49,7 +49,7 @@ class TiledOperator:
         self.kernel = kernel
         self.rows = rows
         self.columns = columns
-        device = columns.x.device
+        device = columns.device
         self.basis = columns.squared_norms.new_empty(0, 0) if basis is None else basis
         self.s, q = self.basis.shape
         self.rows_at_once = rows_at_once or max(1, min(panel_rows(device), len(rows)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mercer.data.points import Points
+from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import (
     FEWEST_FRESH,
@@ -26,7 +26,13 @@ from mercer.method.step import best_step_size
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import small_operations
 from mercer.planning.keeping import keeping
-from mercer.planning.memory import estimate_points, kept_bytes, repeated_bytes, work_bytes
+from mercer.planning.memory import (
+    data_bytes,
+    estimate_points,
+    kept_bytes,
+    repeated_bytes,
+    work_bytes,
+)
 from mercer.planning.plan import Plan, of_the_run
 from mercer.planning.resource import Resource
 
@@ -90,7 +96,7 @@ class Levelling:
 
 def choose(
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     n_outputs: int,
     resource: Resource,
     ridge: float = 0.0,
@@ -103,8 +109,8 @@ def choose(
 
     `keeps` says whether kernel values may be kept: a single epoch has no use for them.
     """
-    n, d = points.x.shape
-    with small_operations(points.x.device):  # the same numbers for any number of threads
+    n, d = points.shape
+    with small_operations(points.device):  # the same numbers for any number of threads
         found = _levelling(kernel, points, n_outputs, resource, ridge, requests)
         plain = found.fresh.estimate(None, 0)
         paper = found.fresh.estimate(level(found.spectrum, found.paper_q), found.paper_q)
@@ -112,8 +118,9 @@ def choose(
     beta, lambda_1 = estimate.beta + ridge, estimate.lambda_1 + ridge / n
     floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
     m = requests.batch_size or int(min(batch.m_G, max(estimate.critical(ridge, n), floor)))
-    size = resource.element_size
-    rows, ranks = max(m, panel_rows(points.x.device)), resource.ranks
+    size, dealt = resource.element_size, isinstance(points, DealtPoints)
+    stored = 1 if points.is_bytes else points.dtype.itemsize
+    rows, ranks = max(m, panel_rows(points.device)), resource.ranks
     kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=ranks == 1)
     plan = Plan(
         **of_the_run(kernel, points, n_outputs, resource),
@@ -135,7 +142,7 @@ def choose(
         kept_memory=kept_bytes(
             resource.usable,
             work=ranks * work_bytes(n, n_outputs, s, size) + repeated_bytes(n, rows + q, ranks, size),
-            data=0.0 if data_on_disk else ranks * points.x.nbytes,
+            data=0.0 if data_on_disk else data_bytes(n, d, ranks, stored, s if dealt else None),
             held_out=ranks * n_held_out,
             d=d,
             wanted=kept.wanted,
@@ -147,6 +154,8 @@ def choose(
         bound=_active_bound(m, batch, n, s, requests),
         eigenvalues=tuple((found.spectrum.sigma / s).tolist()),
         data_on_disk=data_on_disk,
+        dealt=dealt,
+        n_held_out=n_held_out,
         notes=found.spectrum.notes,
     )
     return plan, level(found.spectrum, q, ridge * s / n)
@@ -154,14 +163,14 @@ def choose(
 
 def _levelling(
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     n_outputs: int,
     resource: Resource,
     ridge: float,
     requests: Requests,
 ) -> Levelling:
     """Grow q, the eigenpairs computed and the subsample until m* reaches m_G or it no longer pays."""
-    n, d = points.x.shape
+    n, d = points.shape
     features = d / max(1.0, resource.integer_gain) if points.is_bytes else d
     work = features + n_outputs + ELEMENTWISE_FEATURES
     affordable = max(FEWEST_FRESH, estimate_points(resource.usable_each, d, resource.element_size))

@@ -31,9 +31,9 @@ def direct_plan(
     kernel: Kernel, points: Points, n_outputs: int, resource: Resource, ridge: float
 ) -> tuple[Plan, LevelledKernel]:
     """The plan of an exact step; its spectrum is that of a few points."""
-    n, d = points.x.shape
+    n, d = points.shape
     few = points[:SPECTRUM_POINTS]
-    with small_operations(points.x.device):  # the same numbers for any number of threads
+    with small_operations(points.device):  # the same numbers for any number of threads
         K = kernel.block(few, few, same=True)  # (s, s)
         eigenvalues = torch.linalg.eigvalsh(K).flip(0).clamp_(min=0) / len(few)  # (s,)
     k_diag = kernel.diagonal(points)  # (n,)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mercer.data.points import Points
+from mercer.data.dealt_points import AnyPoints
 from mercer.kernels.base import Kernel
 from mercer.method.schedule import first_epoch_values
 from mercer.operators.fixed_point import FixedPoint
@@ -43,7 +43,7 @@ class Keeping:
 
 def keeping(
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     s: int,
     q: int,
     m: int,
@@ -57,7 +57,7 @@ def keeping(
     Without `coded` they are kept as they are.
     """
     n = len(points)
-    values = first_epoch_values(n, s, max(m, panel_rows(points.x.device)))
+    values = first_epoch_values(n, s, max(m, panel_rows(points.device)))
     large = element_size * values > SMALL_BYTES
     code = _code(kernel, points) if coded and large else None
     return Keeping(wanted_bytes(n, values, q + n_held_out, element_size, code), code)
@@ -79,11 +79,12 @@ def pays(size: float, write: float, saved: float, later_epochs: float) -> bool:
     return size <= SMALL_BYTES or write <= KEEPING_MARGIN * later_epochs * saved
 
 
-def _code(kernel: Kernel, points: Points) -> FixedPoint | None:
+def _code(kernel: Kernel, points: AnyPoints) -> FixedPoint | None:
     """16 bits for kernel values on these points, if that is close enough to float32."""
-    bounds = kernel.bounds(points)
+    few = points[:DIAGONAL_SAMPLE]
+    bounds = kernel.bounds(few)  # on all points, as far as they depend on them
     if points.dtype != torch.float32 or bounds is None:
         return None
     code = FixedPoint(*bounds)
-    typical = float(kernel.diagonal(points[:DIAGONAL_SAMPLE]).mean())
+    typical = float(kernel.diagonal(few).mean())
     return code if code.error <= CODE_ERROR_SHARE * typical else None

@@ -114,6 +114,12 @@ def work_bytes(n: int, n_outputs: int, s: int, element_size: int) -> float:
     return element_size * (n * per_point + 5 * s * s + WORKSPACE_NUMBERS)
 
 
+def data_bytes(n: int, d: int, ranks: int, element_size: int, dealt: int | None) -> float:
+    """The rows in memory: all on each rank, or dealt to the ranks but for the first `dealt` ones."""
+    rows = ranks * n if dealt is None else n + (ranks - 1) * dealt
+    return float(rows * d * element_size)
+
+
 def repeated_bytes(n: int, width: int, ranks: int, element_size: int) -> float:
     """Z and the own blocks of panels, `width` values a row, which all ranks keep beside the first."""
     return (ranks - 1) * n * width * element_size

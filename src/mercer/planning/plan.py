@@ -7,14 +7,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mercer.data.points import Points
+import torch
+
+from mercer.data.dealt_points import AnyPoints
 from mercer.files.records import from_data, to_data
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FreshEstimate
+from mercer.method.schedule import make_schedule
 from mercer.method.step import Step
 from mercer.operators.fixed_point import FixedPoint
+from mercer.operators.tiled import panel_rows
 from mercer.planning import plan_text
-from mercer.planning.memory import kept_bytes, work_bytes
+from mercer.planning.memory import data_bytes, kept_bytes, work_bytes
 from mercer.planning.resource import Resource
 
 EIGHT_BIT = "exact, of 8-bit integers"
@@ -61,6 +65,8 @@ class Plan:
     notes: tuple[str, ...] = ()  # fallbacks
     direct: bool = False  # the equations are solved at once, by one exact step
     ranks: int = 1  # processes that train together
+    dealt: bool = False  # each rank holds only the points of its own columns and the subsample
+    n_held_out: int = 0
 
     @property
     def step(self) -> Step:
@@ -100,13 +106,37 @@ class Plan:
     def sent_bytes(self) -> tuple[float, float]:
         """Bytes that a rank gives to be added over ranks, in the first epoch and in each later one.
 
-        Sums of f are in float64, two numbers for each of training in float64; Z is sent once, as it is
-        kept.
+        Sums of f are in float64, two numbers for each of training in float64.  Z is sent again where it
+        is not kept, and points that are dealt to the ranks where not all values are.
         """
         if self.ranks == 1:
             return 0.0, 0.0
         sums = self.n * self.n_outputs * (8.0 if self.precision == "float32" else 16.0)
-        return sums + self.n * self.preconditioner_rank * self._element_size, sums
+        Z = self._Z_bytes
+        points = 0.0
+        if self.dealt:
+            width = self.d if self.products == EIGHT_BIT else self.d + 2
+            points = float((self.n - self.subsample_size) * width * self._stored_size)
+        later = 0.0 if self._kept_for_training >= Z else Z
+        return sums + Z + points, sums + later + (0.0 if self.keeps_all else points)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether later epochs of a group of ranks evaluate no kernel values."""
+        n, s, m = self.n, self.subsample_size, self.batch_size
+        panels = make_schedule(n, s, m, panel_rows(torch.device(self.device))).panels
+        values = sum(len(panel) * max(panel.stop, s) for panel in panels)
+        return self._element_size * values + self._Z_bytes <= self._kept_for_training
+
+    @property
+    def _Z_bytes(self) -> float:
+        return float(self.n * self.preconditioner_rank * self._element_size)
+
+    @property
+    def _kept_for_training(self) -> float:
+        """Bytes that kept values of the held-out part, which come first, leave for others."""
+        held_out = self.n * self.n_held_out * self._element_size
+        return self.kept_memory - (held_out if held_out <= self.kept_memory else 0)
 
     def within(self, memory: float, held_out: int) -> Plan:
         """The plan with no more kernel values kept than so many bytes leave room for."""
@@ -128,8 +158,14 @@ class Plan:
     @property
     def _data_bytes(self) -> float:
         """The rows in memory."""
-        size = 1 if self.products == EIGHT_BIT else self._element_size
-        return 0 if self.data_on_disk else self.ranks * self.n * self.d * size
+        common = self.subsample_size if self.dealt else None
+        size = data_bytes(self.n, self.d, self.ranks, self._stored_size, common)
+        return 0.0 if self.data_on_disk else size
+
+    @property
+    def _stored_size(self) -> int:
+        """Bytes of a feature."""
+        return 1 if self.products == EIGHT_BIT else self._element_size
 
     @property
     def _work_bytes(self) -> float:
@@ -161,9 +197,9 @@ class Plan:
         return from_data(cls, json.loads(text), "A plan")
 
 
-def of_the_run(kernel: Kernel, points: Points, n_outputs: int, resource: Resource) -> dict[str, Any]:
+def of_the_run(kernel: Kernel, points: AnyPoints, n_outputs: int, resource: Resource) -> dict[str, Any]:
     """What any plan says of the data and of the device, as fields of `Plan`."""
-    n, d = points.x.shape
+    n, d = points.shape
     precision = str(points.dtype).removeprefix("torch.")
     return {
         "n": n,

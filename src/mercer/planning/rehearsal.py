@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from mercer.data.points import Points
+from mercer.data.dealt_points import AnyPoints
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.method.schedule import first_epoch_values, make_schedule
@@ -40,22 +40,24 @@ def with_predicted_seconds(
     plan: Plan,
     rates: Rates,
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     levelled: LevelledKernel,
     y: Tensor,
     n_held_out: int = 0,
     epochs: int | None = None,
     exchange: float = 0.0,
+    points_exchange: float = 0.0,
 ) -> Plan:
     """The plan with the seconds that its first epoch and each later one will take.
 
     With the number of `epochs` that are expected, it keeps kernel values only if that saves time.
     Of several ranks, each has an equal share of the values, evaluates the own block of every panel, and
-    takes all steps.  `exchange` are the seconds in which they add up the sums of a panel.
+    takes all steps.  `exchange` are the seconds in which they add up the sums of a panel, and
+    `points_exchange` those in which they send its points, where these are dealt to the ranks.
     """
     n, l = y.shape
     s, q = levelled.V.shape
-    most, V = panel_rows(points.x.device), levelled.V
+    most, V = panel_rows(points.device), levelled.V
     m = min(plan.batch_size, most)  # a larger one takes as long a row
     rows = m * (most // m)
     few = points[: s + PANELS * rows]
@@ -82,7 +84,7 @@ def with_predicted_seconds(
         steps = descend(visit, known, levelled, model, still, y, safe)
         return sum(float(losses.error) for _, losses in steps)
 
-    with small_operations(points.x.device):
+    with small_operations(points.device):
         known = levelling.panel(visit.panel.rows, model.weights, 0)
         of_short, of_long, with_levelling, with_steps = _seconds(
             lambda: evaluate(plain, short),
@@ -100,23 +102,26 @@ def with_predicted_seconds(
     triangle = first_epoch_values(n, s, max(rows, plan.batch_size))
     ranks = plan.ranks
     alike = steps + n_panels * exchange  # on all ranks
-    sent, sent_later = plan.sent_bytes
-    z_exchange = n_panels * exchange * (sent / sent_later - 1) if sent_later else 0.0  # as long a byte
+    points_sent = n_panels * points_exchange
+    sums = l * (8 if plan.precision == "float32" else 16)  # bytes a row
+    z_exchange = n_panels * exchange * q * points.dtype.itemsize / sums  # as long a byte
     repeated = (1 - 1 / ranks) * n * len(visit.panel) * value
-    first = ((triangle + n * n_held_out) * value + overhead) / ranks + repeated + alike + z_exchange
+    first = ((triangle + n * n_held_out) * value + overhead) / ranks + repeated + alike
+    first += z_exchange + points_sent
     # Of a later epoch that evaluates all n of each row.
     again = (n * (n + n_held_out) * value + overhead) / ranks
-    size = points.squared_norms.element_size()
+    size = points.dtype.itemsize
     whole = wanted_bytes(n, triangle, q + n_held_out, size, plan.kept_as)
     # Kept values are read as they are and transposed.
     read = 2 * rates.reading(l, value_bytes(plan.kept_as, size)) / ranks
-    used_before = min(plan.kept_memory, ranks * POOL.free_bytes if points.x.device.type == "cpu" else 0)
+    used_before = min(plan.kept_memory, ranks * POOL.free_bytes if points.device.type == "cpu" else 0)
     fresh = plan.kept_memory - used_before
-    write = fresh_byte_seconds(fresh // ranks, points.x.device, rates) / ranks
+    write = fresh_byte_seconds(fresh // ranks, points.device, rates) / ranks
     if epochs is not None and not pays(fresh, write, again / whole - read, epochs - 1):
         plan, fresh = replace(plan, kept_memory=used_before), 0
     first += write * fresh
     later = read * plan.kept_memory + alike + (1 - min(1.0, plan.kept_memory / whole)) * again
+    later += 0.0 if plan.keeps_all else points_sent
     return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later, expected_epochs=epochs)
 
 

@@ -149,7 +149,7 @@ class Group:
         """The answer of what was enlisted; all ranks ask together, or rank 0 while it decides."""
         if self.ended or self.apart:
             when = "one of them did" if self.ended else "only rank 0 did, and the others went on"
-            raise RankError(
+            raise RuntimeError(
                 f"What is shared out over {self.size} ranks needs all of them at once. Got a call that "
                 f"{when}: call it on all ranks, or save the model and load it."
             )

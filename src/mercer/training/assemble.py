@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
@@ -33,9 +35,15 @@ class HeldOutPart:
     score: Callable[[Tensor], float] = lambda predictions: float("nan")
 
 
+def dealing(n: int, s: int, m: int, group: Group, device: torch.device) -> Deal:
+    """Which columns each rank has in a run with batches of m, the first s rows being the subsample."""
+    panels = make_schedule(n, s, m, panel_rows(device)).panels
+    return Deal([panel.rows for panel in panels], s, group, device)
+
+
 def assemble(
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     y: Tensor,
     step: Step,
     preconditioner: Preconditioner,
@@ -59,19 +67,20 @@ def assemble(
     `rows_at_once` are evaluated together, at least a batch, None for what suits the device; `operator`
     computes products with K over the points, by default by tiles.  `loss_unit` is that of the losses
     reported.  With a `group`, the columns of K are shared out over its ranks, `kept_memory` is that of
-    all of them, and values are kept as they are.
+    all of them, and values are kept as they are; the points may be dealt to the ranks by `dealing`.
     """
     n, n_outputs = y.shape
     s = len(preconditioner.V)
-    at_once = rows_at_once or panel_rows(points.x.device)
+    at_once = rows_at_once or panel_rows(points.device)
     schedule = make_schedule(n, s, step.m, at_once, triangular=triangular, shuffled=shuffled)
     deal = None
     if group is not None and operator is None:
-        deal = Deal([panel.rows for panel in schedule.panels], s, group, points.x.device)
+        deal = Deal([panel.rows for panel in schedule.panels], s, group, points.device)
     validation = None
     if held_out is not None:
         rectangle: KeptRectangle | ShardedRectangle
         if deal is None:
+            assert isinstance(points, Points)
             inner = TiledOperator(kernel, held_out.points, points, n_outputs)
             rectangle = KeptRectangle(inner, kept_memory)
         else:
@@ -82,6 +91,7 @@ def assemble(
     if deal is not None:
         operator = ShardedSquare(kernel, points, n_outputs, deal, preconditioner.V, kept_memory)
     if operator is None:
+        assert isinstance(points, Points)
         tiled = TiledOperator(
             kernel,
             points,
