@@ -347,3 +347,32 @@ def test_labels_of_another_file_become_a_column(tmp_path):
     for wrong, got in (("short.npy", "1 column and 1,796 rows"), ("x.parquet", "65 columns and 1,797")):
         with pytest.raises(TableError, match=f"must be one column with 1,797 rows.* Got {got}"):
             with_labels(images, open_table(str(tmp_path / wrong)))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.arrow", "t.npz", "t.svm", "labels"])
+def test_a_part_of_a_table_has_its_rows_and_no_others(tmp_path, name):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(1, 200, size=(500, 3)), np.arange(500)
+    frame = pl.DataFrame(X, schema=["x0", "x1", "x2"], orient="row").with_columns(y=y)
+    if name == "t.csv":
+        frame.write_csv(tmp_path / name)
+    elif name == "t.arrow":
+        frame.write_ipc(tmp_path / name)
+    elif name == "t.svm":
+        dump_svmlight_file(X, y, str(tmp_path / name), zero_based=True)
+    else:
+        frame.write_parquet(tmp_path / "t.parquet", row_group_size=64)
+        np.savez(tmp_path / "t.npz", X=X, y=y)
+        np.save(tmp_path / "y.npy", y)
+    table = open_table(str(tmp_path / ("t.npz" if name == "labels" else name)))
+    if name == "labels":
+        table = with_labels(table, open_table(str(tmp_path / "y.npy")))
+    every = whole(table)
+    for first, stop in ((0, 500), (0, 100), (130, 131), (99, 350), (400, 500)):
+        part = table.part(first, stop)
+        assert part.n_rows == stop - first
+        assert whole(part, rows=70).equals(every[first:stop])
+        assert whole(part, ["y"], rows=70)["y"].to_list() == list(range(first, stop))
+    assert not list(table.part(200, 200).chunks())
+    inner = table.part(100, 300).part(50, 60)
+    assert whole(inner)["y"].to_list() == list(range(150, 160))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mercer.tables.bounds import Allowance
 from mercer.tables.errors import TableError
-from mercer.tables.table import Contents
+from mercer.tables.table import Contents, Reader
 from mercer.tables.temporary import TemporaryFiles
 from mercer.tables.wording import excerpt, listed
 
@@ -171,17 +171,21 @@ def _arrays(blocks: Sequence[tuple[str, _Stored]], allowance: Allowance) -> Cont
         for j in range(array.width)
     }
 
-    def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
-        wanted = [[column for column in columns if owner[column][0] == i] for i in range(len(blocks))]
-        for start in range(0, lengths[0], rows):
-            frames = [
-                _frame(array.load()[start : start + rows], mine, [owner[column][1] for column in mine])
-                for (_, array), mine in zip(blocks, wanted, strict=True)
-                if mine
-            ]
-            yield pl.concat(frames, how="horizontal").select(columns)
+    def cut(first: int, stop: int) -> Reader:
+        def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+            wanted = [[c for c in columns if owner[c][0] == i] for i in range(len(blocks))]
+            for start in range(first, stop, rows):
+                part = slice(start, min(start + rows, stop))
+                frames = [
+                    _frame(array.load()[part], mine, [owner[column][1] for column in mine])
+                    for (_, array), mine in zip(blocks, wanted, strict=True)
+                    if mine
+                ]
+                yield pl.concat(frames, how="horizontal").select(columns)
 
-    return tuple(owner), lengths[0], read
+        return read
+
+    return Contents(tuple(owner), lengths[0], cut(0, lengths[0]), cut)
 
 
 def _frame(array: NDArray[Any], names: Sequence[str], places: list[int]) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from mercer.planning.memory import VALUE_BYTES
 from mercer.tables.arrow_claims import check_arrow
 from mercer.tables.bounds import Allowance
 from mercer.tables.parquet_claims import check_parquet
-from mercer.tables.table import Contents
+from mercer.tables.table import Contents, Reader
 
 # Polars keeps a text or a list as a length and a place.
 REFERENCE_BYTES = 16
@@ -23,11 +23,17 @@ def from_polars(scan: pl.LazyFrame, n_rows: int, allowance: Allowance) -> Conten
     schema = scan.collect_schema()
     allowance.check_table(n_rows, len(schema), _row_bytes(schema.dtypes()))
 
-    def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
-        # By name, since `select` takes names such as "*" for patterns.
-        yield from scan.select(by_name(*columns)).collect_batches(chunk_size=rows)
+    def reader(scan: pl.LazyFrame) -> Reader:
+        def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+            # By name, since `select` takes names such as "*" for patterns.
+            yield from scan.select(by_name(*columns)).collect_batches(chunk_size=rows)
 
-    return tuple(schema.names()), n_rows, read
+        return read
+
+    def cut(first: int, stop: int) -> Reader:
+        return reader(scan.slice(first, stop - first))
+
+    return Contents(tuple(schema.names()), n_rows, reader(scan), cut)
 
 
 def parquet(file: Path, allowance: Allowance) -> Contents:
@@ -47,13 +53,17 @@ def arrow(file: Path, allowance: Allowance) -> Contents:
     """Read by slices, since reading in batches would keep the whole file mapped and resident."""
     check_arrow(file, allowance, is_stream=False)
     scan = pl.scan_ipc(file, glob=False)
-    names, n_rows, _ = from_polars(scan, _count_rows(scan), allowance)
+    found = from_polars(scan, _count_rows(scan), allowance)
 
-    def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
-        for start in range(0, n_rows, rows):
-            yield pl.scan_ipc(file, glob=False).select(by_name(*columns)).slice(start, rows).collect()
+    def cut(first: int, stop: int) -> Reader:
+        def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+            for start in range(first, stop, rows):
+                some = pl.scan_ipc(file, glob=False).select(by_name(*columns))
+                yield some.slice(start, min(rows, stop - start)).collect()
 
-    return names, n_rows, read
+        return read
+
+    return found._replace(read=cut(0, found.n_rows), cut=cut)
 
 
 def _count_rows(scan: pl.LazyFrame) -> int:

@@ -53,7 +53,7 @@ def svmlight(file: Path, allowance: Allowance, temporary: TemporaryFiles) -> Con
                     frame = frame.hstack(pl.from_numpy(dense, schema=mine, orient="row"))
                 yield frame.select(columns)
 
-    return names, n_rows, read
+    return Contents(names, n_rows, read)
 
 
 def _blocks(file: Path, name: str, d: int, zero_based: bool) -> Iterator[tuple[Any, NDArray[Any]]]:

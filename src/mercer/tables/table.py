@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import polars as pl
 from polars.selectors import by_name
@@ -14,8 +15,17 @@ from mercer.tables.wording import count_columns, listed, quoted
 
 # Takes the names of columns and the rows of a chunk; yields the chunks from the first row on.
 Reader = Callable[[tuple[str, ...], int], Iterator[pl.DataFrame]]
-# What a format finds in a file: the names of its columns, the number of rows, and a reader.
-Contents = tuple[tuple[str, ...], int, Reader]
+# Takes a first row and the row after the last; reads only the rows between them.
+Cut = Callable[[int, int], Reader]
+
+
+class Contents(NamedTuple):
+    """What a format finds in a file."""
+
+    names: tuple[str, ...]  # of the columns
+    n_rows: int
+    read: Reader
+    cut: Cut | None = None  # where a file need not be read from its beginning
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Table:
     names: tuple[str, ...]  # of the columns, in order
     n_rows: int
     read: Reader = field(repr=False, compare=False)
+    cut: Cut | None = field(default=None, repr=False, compare=False)
     # Owner of the temporary files that `read` needs; they are deleted with it.
     files: object = field(default=None, repr=False, compare=False)
 
@@ -51,6 +62,11 @@ class Table:
             if len(frame):
                 yield frame
 
+    def part(self, first: int, stop: int) -> Table:
+        """Some of the rows as a table of their own; of most formats, no others are read."""
+        read = _between(self.read, first, stop) if self.cut is None else self.cut(first, stop)
+        return replace(self, n_rows=stop - first, read=read, cut=None)
+
     def require(self, columns: Sequence[str]) -> None:
         """Raise if one of these columns does not exist."""
         known = set(self.names)
@@ -59,6 +75,20 @@ class Table:
             raise TableError(
                 f"{self.name} has no column {quoted(absent)}. Its columns are {listed(self.names)}."
             )
+
+
+def _between(read: Reader, first: int, stop: int) -> Reader:
+    """A reader that drops all rows but those from `first` to before `stop`."""
+
+    def some(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+        begin = 0
+        for frame in read(columns, rows):
+            if begin >= stop:
+                return
+            yield frame[max(0, first - begin) : max(0, stop - begin)]
+            begin += len(frame)
+
+    return some
 
 
 def with_labels(table: Table, labels: Table) -> Table:
@@ -72,6 +102,8 @@ def with_labels(table: Table, labels: Table) -> Table:
 
     def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
         others = tuple(column for column in columns if column != target)
+        if not table.n_rows:
+            return
         if not others:
             yield from labels.chunks(columns, rows)
         elif target not in columns:
@@ -82,5 +114,8 @@ def with_labels(table: Table, labels: Table) -> Table:
                 yield frame.with_columns(values[first : first + len(frame)]).select(by_name(*columns))
                 first += len(frame)
 
+    def cut(first: int, stop: int) -> Reader:
+        return with_labels(table.part(first, stop), labels.part(first, stop)).read
+
     names = (*(name for name in table.names if name != target), target)
-    return Table(table.name, names, table.n_rows, read, (table, labels))
+    return Table(table.name, names, table.n_rows, read, cut, (table, labels))
