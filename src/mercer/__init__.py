@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         SpectrumDisplay,
     )
     from mercer.estimators import KernelClassifier, KernelRegressor, load
+    from mercer.estimators.row_share import RowShare
     from mercer.kernels import (
         Cauchy,
         Custom,
@@ -72,6 +73,7 @@ _HOMES = {
     "Plan": "planning.plan",
     "RankError": "processes.group",
     "Resource": "planning.resource",
+    "RowShare": "estimators.row_share",
     "Run": "training.events.callbacks",
     "Selection": "selection.candidates",
     "SpectrumDisplay": "displays",
@@ -108,6 +110,7 @@ __all__ = [
     "Plan",
     "RankError",
     "Resource",
+    "RowShare",
     "Run",
     "Selection",
     "SpectrumDisplay",

@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
 from mercer.data.rows import Array, chunks, widest
@@ -44,11 +45,9 @@ from mercer.kernels import Custom, Gaussian, as_kernel, in_units
 from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
-from mercer.method.schedule import make_schedule
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
-from mercer.operators.sharded import Deal
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
@@ -63,7 +62,7 @@ from mercer.planning.together import exchange_seconds, resource_of_all
 from mercer.processes.group import Group
 from mercer.processes.seats import sharing
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
-from mercer.training.assemble import HeldOutPart, assemble
+from mercer.training.assemble import HeldOutPart, assemble, dealing
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
 from mercer.training.events.agreement import Agreement
@@ -72,7 +71,7 @@ from mercer.training.events.interrupts import interrupts
 from mercer.training.guard import DivergenceError
 from mercer.training.history import History
 from mercer.training.loop import Outcome, Training, Watcher
-from mercer.training.problem import Data, Problem
+from mercer.training.problem import Data, Problem, rows_each, training_points
 from mercer.training.state import State
 from mercer.training.stopping import INTERPOLATED, SOLVED, Limits, limit_of
 
@@ -218,10 +217,13 @@ def prepare(
     if solves:
         like = like.to(widest(settings.device))
         chosen = replace(chosen, ridge=max(chosen.ridge, JITTER))
-    points = chosen.inputs.points(data.X, data.rows, like, True, limit)
+    # Until there is a plan, points that are dealt to the ranks are dealt in panels of any kind.
+    n, device = len(data.rows), settings.device
+    anyhow = None if solves else dealing(n, 0, panel_rows(device), ranks, device)
+    points = training_points(data, chosen.inputs, like, limit, anyhow)
     if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
         chosen = _choose_setting(data, settings, resource, False, solves, on_stage, ranks)
-        points = chosen.inputs.points(data.X, data.rows, like, True, limit)
+        points = training_points(data, chosen.inputs, like, limit, anyhow)
     _check_range(points)
     grid = chosen.inputs.grid
     kernel = chosen.kernel if grid is None else in_units(chosen.kernel, grid.scale)
@@ -234,6 +236,7 @@ def prepare(
 
     def made() -> tuple[Plan, LevelledKernel]:
         if solves:
+            assert isinstance(points, Points)
             return direct_plan(kernel, points, y.shape[1], resource, ridge)
         with _all_cores(ranks):
             plan, preconditioner = choose(
@@ -244,7 +247,7 @@ def prepare(
                 ridge,
                 requests,
                 data.n_held_out,
-                data_on_disk=points.rows.nbytes > limit,
+                data_on_disk=rows_each(points) > limit,
                 keeps=settings.limits.max_iter > 1,
             )
         if resource.rates is not None:
@@ -267,14 +270,22 @@ def prepare(
                 data.n_held_out,
                 epochs,
                 exchange,
+                points_exchange,
             )
         return plan, preconditioner
 
-    exchange = exchange_seconds(ranks, y[: panel_rows(y.device)])
+    panel = slice(0, panel_rows(y.device))
+    exchange = exchange_seconds(ranks, y[panel].double())
+    dealt = isinstance(points, DealtPoints)
+    points_exchange = exchange_seconds(ranks, points[panel].rows) if dealt else 0.0
     plan, preconditioner = ranks.decided(made)
+    if dealt:
+        del points
+        deal = dealing(n, plan.subsample_size, plan.batch_size, ranks, device)
+        points = training_points(data, chosen.inputs, like, limit, deal)
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
     fault = kernel.fault(points) if isinstance(kernel, Custom) else None
-    idle = _idle(plan, points, ranks)
+    idle = _idle(plan, ranks, device)
     notes = tuple(note for note in (chosen.note, fault, idle) if note is not None)
     plan = replace(plan, notes=(*plan.notes, *notes))
     machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), units)
@@ -324,7 +335,7 @@ def fit(
     def problem_of(settings: Settings) -> Problem:
         assert events is not None
         if resume is not None:
-            return resume.problem(data, settings.device, settings.memory, ranks.size)
+            return resume.problem(data, settings.device, settings.memory, ranks)
         return prepare(data, settings, events.on_stage, group)
 
     def trained(problem: Problem) -> Fitted:
@@ -406,12 +417,10 @@ def _all_cores(group: Group) -> AbstractContextManager[None]:
     return nullcontext() if group.size == 1 else threads(len(group.seats[group.rank].cores))
 
 
-def _idle(plan: Plan, points: Points, group: Group) -> str | None:
+def _idle(plan: Plan, group: Group, device: torch.device) -> str | None:
     """A note where there are more ranks than parts to be shared out."""
-    device = points.x.device
-    schedule = make_schedule(plan.n, plan.subsample_size, plan.batch_size, panel_rows(device))
-    rows = [panel.rows for panel in schedule.panels]
-    busy = 1 if plan.direct else Deal(rows, plan.subsample_size, group, device).busy_ranks
+    deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device)
+    busy = 1 if plan.direct else deal.busy_ranks
     if busy == group.size:
         return None
     return f"{group.size - busy} of {group.size} ranks are idle: the data is too small for so many"
@@ -467,7 +476,7 @@ def _check_known(inputs: Inputs, data: Data) -> None:
             )
 
 
-def _check_range(points: Points) -> None:
+def _check_range(points: AnyPoints) -> None:
     if not points.bound + 4 * points.absolute_bound < torch.finfo(points.dtype).max:
         precision = str(points.dtype).removeprefix("torch.")
         raise ValueError(

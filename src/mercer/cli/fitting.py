@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.predicting import evaluate_parts
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
+from mercer.estimators.row_share import RowShare
+from mercer.estimators.shares import joined
 from mercer.files.whole import folder_beside
 from mercer.kernels import is_translation_invariant
 from mercer.metrics import Measures, measure
@@ -29,11 +31,14 @@ from mercer.planning.cost_model import with_estimated_seconds
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device
-from mercer.processes.joining import alone
+from mercer.processes.group import Group
+from mercer.processes.joining import alone, ranks
+from mercer.processes.seats import sharing
 from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
-from mercer.tables.arrays import Arrays, read_arrays
+from mercer.tables.arrays import Arrays, missing_targets, read_arrays
 from mercer.tables.columns import Columns
+from mercer.tables.errors import TableError
 from mercer.tables.survey import fit_columns
 from mercer.training.events.dispatch import INTERRUPTED
 
@@ -65,17 +70,25 @@ class _Input:
 
     source: Source
     columns: Columns
-    arrays: Arrays
+    arrays: Arrays  # of the rows of this rank
+    y: Array  # of all rows
+    first: int  # the row of all with which those of this rank begin
+    notes: tuple[str, ...]
     test: Source | None
+
+    @property
+    def share(self) -> RowShare:
+        return RowShare(self.arrays.X)
+
+    @property
+    def own(self) -> slice:
+        """The rows of this rank."""
+        return slice(self.first, self.first + len(self.arrays.X))
 
     def estimator(self, parameters: Parameters) -> Model:
         """One that knows which features are categories; it looks for some if there are none."""
         given = {"categorical_features": self.columns.category_places or "auto"}
         return estimator(self.columns.task, {**parameters, **given})
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (*self.columns.notes, *self.arrays.notes)
 
 
 def plan(
@@ -101,9 +114,9 @@ def plan(
     with _temporary_folder(None) as folder:
         # The memory of another machine is no limit for reading the table on this one.
         limit = None if resource is not None else memory
-        read = _read(choice, parameters["kernel"], limit, None, folder)
+        read = _read(choice, parameters, limit, None, folder)
         progress.on_stage("planning")
-        made = read.estimator(parameters).plan(read.arrays.X, read.arrays.y, resource=resource)
+        made = read.estimator(parameters).plan(read.share, read.arrays.y, resource=resource)
         if cluster is not None and not made.direct:
             made = with_estimated_seconds(made, cluster.device, cluster.memory, cluster.link)
     progress.clear()
@@ -131,11 +144,11 @@ def fit(
         with Stopwatch() as reading:
             stage(f"reading {choice.path}")
             memory = parse_memory(parameters["memory_limit"])
-            read = _read(choice, parameters["kernel"], memory, test, folder)
+            read = _read(choice, parameters, memory, test, folder)
         progress.clear()
         if not quiet:
             say_notes(read.notes)
-        y, columns = read.arrays.y, read.columns
+        y, columns = read.y, read.columns
         held_out = rows_to_hold_out(y, columns.task, test, places.resume)
         model = read.estimator({**parameters, "verbose": int(not quiet)})
         with Stopwatch() as training:
@@ -143,7 +156,8 @@ def fit(
             if len(held_out):  # a weight of 0 leaves a row out without copying all the others
                 weight = np.ones(len(y))
                 weight[held_out] = 0.0
-            model.fit(read.arrays.X, y, sample_weight=weight, resume=places.resume)
+                weight = weight[read.own]
+            model.fit(read.share, read.arrays.y, sample_weight=weight, resume=places.resume)
         model.verbose, model.callbacks = 0, ()
         evaluation, measures, notes = None, None, read.notes
 
@@ -209,33 +223,58 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
 
 
 def _read(
-    choice: DataChoice, kernel: str, memory: float | None, test: TestChoice | None, folder: Path
+    choice: DataChoice,
+    parameters: Parameters,
+    memory: float | None,
+    test: TestChoice | None,
+    folder: Path,
 ) -> _Input:
-    """Read the table, and the first rows of the test file, so that its errors come before training."""
+    """Read the table, and the first rows of the test file, so that its errors come before training.
+
+    Each rank reads its share of the rows, as rank 0 says how.
+    """
+    kernel = parameters["kernel"]
     one_hot = not is_translation_invariant(kernel)
     if one_hot and choice.categorical:
         raise CallError(f"--categorical needs a kernel of distances. Got --kernel {kernel}.")
     source = open_source(choice.path, choice.target, folder, bounds=choice.bounds)
-    columns = fit_columns(
-        source.table,
-        source.target,
-        task=choice.task,
-        keep=choice.keep,
-        drop=choice.drop,
-        categorical=choice.categorical,
-        one_hot=one_hot,
-    )
-    budget = free_memory(torch.device("cpu")) if memory is None else memory
-    arrays = read_arrays(source.table, columns, memory=budget, folder=folder)
+    with ranks(find_device(parameters["device"])) as given:
+        group = given or Group()
+        columns = group.decided(
+            lambda: fit_columns(
+                source.table,
+                source.target,
+                task=choice.task,
+                keep=choice.keep,
+                drop=choice.drop,
+                categorical=choice.categorical,
+                one_hot=one_hot,
+            )
+        )
+        n, name = source.table.n_rows, source.table.name
+        part = source.table
+        if group.size > 1:
+            part = part.part(n * group.rank // group.size, n * (group.rank + 1) // group.size)
+        free = free_memory(torch.device("cpu")) / sharing(group.seats, group.rank)
+        budget = free if memory is None else memory
+        arrays = read_arrays(part, columns, memory=budget, folder=folder)
+        lengths, dropped = group.gathered(len(arrays.X)), sum(group.gathered(arrays.dropped))
+        if not sum(lengths):
+            raise TableError(f"{name} has no rows with a target.")
+        y = joined(arrays.y, given)
+    notes = (*columns.notes, *arrays.notes)
+    if dropped:
+        notes = (*notes, missing_targets(dropped, n))
+    read = _Input(source, columns, arrays, y, sum(lengths[: group.rank]), notes, None)
     if test is None or test.path is None:
-        return _Input(source, columns, arrays, None)
+        return read
     test_source = open_source(
         test.path, test.target, folder, test=True, text=columns.text_names, bounds=choice.bounds
     )
     if same_rows(test_source, test.path, choice.path):
         raise CallError("--test must have other rows than DATA. Got the same file.")
     next(file_parts(columns, test_source, {}), None)
-    return _Input(source, columns, arrays, test_source)
+    return replace(read, test=test_source)
 
 
 def _evaluation(
@@ -249,10 +288,15 @@ def _evaluation(
         return evaluation, tuple(notes)
     if not len(held_out):
         return None, ()
-    X, y, name = read.arrays.X, read.arrays.y, read.source.table.name
+    y, name = read.y, read.source.table.name
     numbers = row_numbers(read.source, read.columns, len(y))[held_out]
     source = f"{100 * len(held_out) / len(y):.3g} % of {name}, held out"
-    parts = held_out_parts(X, y, held_out, numbers)
+
+    def from_all(features: Array) -> Array:
+        with ranks(model.machine_.device) as group:
+            return joined(features, group)
+
+    parts = held_out_parts(read.arrays.X, read.first, y, held_out, numbers, from_all)
     return evaluate_parts(model, parts, source, wants_probabilities), ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,11 +71,21 @@ def same_rows(source: Source, path: str, trained: str) -> bool:
 Part = tuple[Array, Array, Array]  # numbers of rows from 0, features, targets
 
 
-def held_out_parts(X: Array, y: Array, rows: Array, numbers: Array) -> Iterator[Part]:
+def held_out_parts(
+    X: Array,
+    first: int,
+    y: Array,
+    rows: Array,
+    numbers: Array,
+    from_all: Callable[[Array], Array],
+) -> Iterator[Part]:
+    """Some of all rows; X has those from `first` on, and `from_all` adds what other ranks have."""
     step = chunk_rows(X.shape[1])
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
-        yield numbers[piece], X[rows[piece]], y[rows[piece]]
+        here = rows[piece] - first
+        own = X[here[(here >= 0) & (here < len(X))]]
+        yield numbers[piece], from_all(own), y[rows[piece]]
 
 
 def row_numbers(source: Source, columns: Columns, n: int) -> Array:

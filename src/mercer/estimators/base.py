@@ -33,8 +33,10 @@ from mercer.engine import (
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
-from mercer.estimators.ranks import cores_for, facts, saved_run, shared_decision
+from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, shared_decision
+from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
+from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
     as_numpy,
@@ -179,8 +181,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         group: Group | None,
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
-        X, y, targets = self._validate(X, y)
-        X_val, y_val = held_out_data(self, X_val, y_val)
+        X, y, sample_weight, targets = self._validate(X, y, sample_weight, group)
+        X_val, y_val = held_out_data(self, *whole(X_val, y_val, group))
         weight = self._row_weights(sample_weight, y)
         settings, old = self._settings(), None
         if self.warm_start and hasattr(self, "dual_coef_"):
@@ -366,14 +368,21 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         model = self._twin()  # validation sets attributes
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
         with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
-            X, y, targets = model._validate(X, y)
+            X, y, _, targets = model._validate(X, y, None, group)
             data, _ = model._arranged(X, y, targets, None, None, None, None, group)
             return prepare(data, model._settings(resource), group=group).plan
 
-    def _validate(self, X: Any, y: Any) -> tuple[Matrix, Array, Targets]:
-        X, y = training_data(self, X, y, y_numeric=self._y_numeric)
+    def _validate(
+        self, X: Any, y: Any, sample_weight: Any, group: Group | None
+    ) -> tuple[Matrix, Array, Any, Targets]:
+        """Rows, targets and weights of all ranks, and how the targets become columns."""
+        if group is not None and has_shares(X, group):
+            given = (X, y, sample_weight)
+            X, y, sample_weight = shared_training_data(self, *given, group, y_numeric=self._y_numeric)
+        else:
+            X, y = training_data(self, rows_of(X), y, y_numeric=self._y_numeric)
         targets, y = self._read_targets(y)
-        return X, y, targets
+        return X, y, sample_weight, targets
 
     _y_numeric = False
 
@@ -397,12 +406,16 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         """f(x) for each row, (m, l)."""
         check_is_fitted(self, "machine_")
         with ranks(self.machine_.device) as group, threads(self.n_jobs, cores_for(group)):
-            x = more_rows(self, X)
-            if group is None:
-                progress = Events(verbose=self.verbose).on_rows
-                decision = to_numpy(self.machine_.predict(x, progress))  # (m, l)
+            machine = self.machine_.among(group)
+            if group is not None and has_shares(X, group):
+                x = own_rows(self, X)
+                decision = own_decision(machine, x, group, self.verbose)  # (m, l)
+            elif group is not None:
+                x = more_rows(self, rows_of(X))
+                decision = shared_decision(machine, x, group, self.verbose)
             else:
-                decision = shared_decision(self.machine_, x, group, self.verbose)
+                progress = Events(verbose=self.verbose).on_rows
+                decision = to_numpy(machine.predict(more_rows(self, rows_of(X)), progress))
             return finite_predictions(decision)
 
     def predict(self, X: Any) -> Any:
@@ -412,8 +425,13 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score of `predict` on X, larger being better."""
-        decision = self._decision(X)
-        return self._targets.score(np.asarray(as_numpy(y)), decision, sample_weight)
+        decision, y = self._decision(X), np.asarray(as_numpy(y))
+        if isinstance(X, RowShare):
+            with ranks(self.machine_.device) as group:
+                decision, y = joined(decision, group), joined(y, group)
+                if sample_weight is not None:
+                    sample_weight = joined(np.asarray(as_numpy(sample_weight)), group)
+        return self._targets.score(y, decision, sample_weight)
 
     def to_torch(self) -> torch.nn.Module:
         """The trained machine as a `torch.nn.Module`: inputs (m, d) to decisions (m, l).
@@ -436,7 +454,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "machine_")
         with ranks(self.machine_.device) as group:
-            (group or Group()).decided(lambda: save(self, path, metadata))
+            model = self._twin()
+            model.machine_ = self.machine_.among(group)
+            (group or Group()).decided(lambda: save(model, path, metadata))
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.data.rows import Array
+from mercer.data.rows import Array, SharedRows
 from mercer.files.checks import FLOATS, check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file, write_file
 from mercer.files.model_file import kernel_and_inputs, kernel_data, machine_parts, target_units
@@ -22,9 +22,11 @@ from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.planning.memory import data_limit
 from mercer.planning.plan import Plan
+from mercer.processes.group import Group
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
-from mercer.training.problem import Data, Problem
+from mercer.training.assemble import dealing
+from mercer.training.problem import Data, Problem, rows_each, training_points
 from mercer.training.state import Progress, State
 
 # Numbers that may be missing, as NaN, in what was measured on the way.
@@ -104,27 +106,34 @@ class Saved:
         return self.tensors["held_out"].numpy()
 
     def problem(
-        self, data: Data, device: torch.device, memory: float | None = None, ranks: int = 1
+        self,
+        data: Data,
+        device: torch.device,
+        memory: float | None = None,
+        group: Group | None = None,
     ) -> Problem:
         """The problem as it was, with the points prepared again from the data.
 
-        Of `memory`, the bytes that each of the `ranks` may now use, depends only what is kept in it.
+        Of `memory`, the bytes that each rank of the group may now use, depends only what is kept in it.
         """
         with contents_of(self.path):
-            return self._problem(data, device, memory, ranks)
+            return self._problem(data, device, memory, group or Group())
 
-    def _problem(self, data: Data, device: torch.device, memory: float | None, ranks: int) -> Problem:
-        contents, plan = self.contents, replace(self.contents.plan, ranks=ranks)
+    def _problem(self, data: Data, device: torch.device, memory: float | None, group: Group) -> Problem:
+        contents = self.contents
+        dealt = isinstance(data.X, SharedRows) and not contents.plan.direct
+        plan = replace(contents.plan, ranks=group.size, dealt=dealt)
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
         kernel, inputs = kernel_and_inputs(self.tensors, contents.machine)
         n_features, n_outputs = data.X.shape[1], data.Y.shape[1]
         expect(inputs.n_features == n_features, f"it must be of data with {n_features} features")
         limit = math.inf if memory is None else data_limit(device, memory)
         limit = 0.0 if plan.data_on_disk else limit
-        points = inputs.points(data.X, data.rows, like, True, limit)
+        deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device) if dealt else None
+        points = training_points(data, inputs, like, limit, deal)
         if memory is not None:
-            plan = replace(plan, data_on_disk=points.rows.nbytes > limit)
-            plan = plan.within(ranks * memory, data.n_held_out)
+            plan = replace(plan, data_on_disk=rows_each(points) > limit)
+            plan = plan.within(group.size * memory, data.n_held_out)
         units = target_units(self.tensors, contents.machine, n_outputs)
         y = units.encode(data.Y[data.rows], like)  # (n, l)
         expect(bool(torch.isfinite(y).all()), "`offset` must be the mean of the targets")

@@ -45,11 +45,11 @@ def resource_of_all(measure: Callable[[], Resource], group: Group) -> Resource:
     )
 
 
-def exchange_seconds(group: Group, rows: Tensor) -> float:
-    """Seconds in which the ranks add up the sums of a panel with such rows, (R, l), in float64."""
+def exchange_seconds(group: Group, numbers: Tensor) -> float:
+    """Seconds in which the ranks add up such numbers, of which each has as many."""
     if group.handle is None or group.size == 1:
         return 0.0
-    sent, sums = group.sent, torch.zeros_like(rows, dtype=torch.float64)
+    sent, sums = group.sent, torch.zeros_like(numbers)
     seconds = fastest(lambda: group.add(sums), EXCHANGES)
     group.sent = sent
     return seconds

@@ -25,6 +25,7 @@ class Arrays:
     X: NDArray[np.float32]  # (n, d)  in memory, or a memory-mapped file
     y: NDArray[Any]  # (n,)
     notes: tuple[str, ...]
+    dropped: int = 0  # rows whose target is missing
 
 
 def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) -> Arrays:
@@ -36,28 +37,25 @@ def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) 
     size = feature_bytes(table.n_rows, d)
     notes: dict[str, None] = {}
     targets: list[NDArray[Any]] = []
+    dropped = 0
 
     def parts() -> Iterator[NDArray[np.float32]]:
-        seen, dropped = 0, 0
+        nonlocal dropped
         for frame in table.chunks([*columns.names, columns.target], rows=chunk_rows(d)):
             labelled = frame.filter(is_known(frame[columns.target]))
-            seen += len(frame)
             dropped += len(frame) - len(labelled)
             X, found = columns.features(labelled)
             notes.update(dict.fromkeys(found))
             targets.append(columns.targets(labelled))
             yield X
-        if dropped:
-            notes[missing_targets(dropped, seen)] = None
 
     if stay_in_memory(size, memory):
         X = _in_memory(parts(), table.n_rows, d)
     else:
         X = _in_file(parts(), size, d, folder)
         notes[f"the features take {size / GIB:.2g} GiB and are read from disk"] = None
-    if not len(X):
-        raise TableError(f"{table.name} has no rows with a target.")
-    return Arrays(X, np.concatenate(targets), tuple(notes))
+    y = np.concatenate(targets) if targets else np.zeros(0)
+    return Arrays(X, y, tuple(notes), dropped)
 
 
 def missing_targets(dropped: int, rows: int) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
 
-from mercer.data.rows import Array, Matrix
+from mercer.data.dealt_points import AnyPoints, DealtPoints
+from mercer.data.inputs import Inputs
+from mercer.data.rows import Array, Matrix, SharedRows
 from mercer.data.targets import TargetUnits
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
+from mercer.operators.sharded import Deal
 from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
@@ -54,6 +58,28 @@ class Data:
     @property
     def n_held_out(self) -> int:
         return 0 if self.X_val is None else len(self.X_val)
+
+
+def training_points(
+    data: Data, inputs: Inputs, like: Tensor, limit: float, deal: Deal | None
+) -> AnyPoints:
+    """The points to train on, memory-mapped where they take more than `limit` bytes of a rank.
+
+    If each rank has only some of the rows, they are dealt to the ranks by `deal`.  Without one, as where
+    the equations are solved at once, each rank gets all of them.
+    """
+    if deal is None or not isinstance(data.X, SharedRows):
+        return inputs.points(data.X, data.rows, like, True, limit)
+    size = 1 if inputs.grid is not None else like.element_size()
+    each = len(data.rows) * inputs.width * size / deal.group.size
+    memory = 0.0 if each > limit else math.inf
+    points = inputs.points(data.X, data.rows, like, True, memory, held=deal.held)
+    return DealtPoints(points, deal.held, deal.group)
+
+
+def rows_each(points: AnyPoints) -> float:
+    """Bytes of the points that a rank holds, on average."""
+    return points.rows.nbytes / (points.group.size if isinstance(points, DealtPoints) else 1)
 
 
 @dataclass(frozen=True)
