@@ -99,6 +99,8 @@ def fitted(kind, cuts):
         weight = np.linspace(0, 1, len(X))
     if kind == "held out":
         held_out = {"X_val": given(X[:500] + 0.1, cuts), "y_val": share(y[:500], cuts)}
+    if kind == "on disk":
+        model.set_params(memory_limit=2**16)
     if kind == "warm":
         first = (given(X[:2_500], cuts), share(y[:2_500], cuts))
         model.set_params(warm_start=True, max_iter=1, scale=False).fit(*first)
@@ -107,11 +109,24 @@ def fitted(kind, cuts):
     predictions = model.predict(given(X, cuts))
     score = model.score(given(X, cuts), share(y, cuts), share(weight, cuts))
     dealt = isinstance(model.machine_.centres, DealtPoints)
-    facts = (model.n_iter_, model.stop_reason_, model.n_features_in_)
+    on_disk = model.plan_.data_on_disk
+    facts = (model.n_iter_, model.stop_reason_, model.n_features_in_, on_disk)
     return model.dual_coef_, predictions, score, facts, dealt, model.plan_.dealt
 
 
-KINDS = ("fixed", "chosen", "solved", "components", "bytes", "classes", "stopped", "weights", "held out")
+KINDS = (
+    "fixed",
+    "chosen",
+    "solved",
+    "components",
+    "bytes",
+    "classes",
+    "stopped",
+    "weights",
+    "held out",
+    "warm",
+    "on disk",
+)
 
 
 FEW = ("fixed", "classes", "stopped")

@@ -79,6 +79,8 @@ def shared_training_data(
         estimator.n_features_in_ = kind.n_features
         if kind.names is not None:
             estimator.feature_names_in_ = np.array(kind.names, dtype=object)
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_  # of an earlier fit
     weights = joined(np.zeros(0) if weight is None else weight, group) if kind.weighted else None
     return SharedRows(rows, group), joined(y, group), weights
 
@@ -105,9 +107,10 @@ def joined(values: Array, group: Group | None) -> Array:
 
 def _of_rows(name: str, values: Any, rows: Any, group: Group) -> Array:
     found = np.asarray(as_numpy(values))
-    if len(found) != len(rows):
+    if found.shape[:1] != (len(rows),):
+        count = f"{len(found):,}" if found.ndim else "one"
         raise ValueError(
-            f"`{name}` must have a value for each row of this rank's share. Got {len(found):,} for "
+            f"`{name}` must have a value for each row of this rank's share. Got {count} for "
             f"{len(rows):,} rows on rank {group.rank}."
         )
     return found

@@ -70,8 +70,8 @@ def training_points(
     """
     if deal is None or not isinstance(data.X, SharedRows):
         return inputs.points(data.X, data.rows, like, True, limit)
-    size = 1 if inputs.grid is not None else like.element_size()
-    each = len(data.rows) * inputs.width * size / deal.group.size
+    row = inputs.width if inputs.grid is not None else (inputs.width + 2) * like.element_size()
+    each = len(data.rows) * row / deal.group.size
     memory = 0.0 if each > limit else math.inf
     points = inputs.points(data.X, data.rows, like, True, memory, held=deal.held)
     return DealtPoints(points, deal.held, deal.group)
