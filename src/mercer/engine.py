@@ -176,7 +176,7 @@ class Fitted:
 
 def train(
     kernel: Kernel,
-    points: Points,
+    points: AnyPoints,
     y: Tensor,
     step: Step,
     preconditioner: Preconditioner,
