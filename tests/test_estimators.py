@@ -66,6 +66,7 @@ def test_public_names_are_locked():
         "Plan",
         "RankError",
         "Resource",
+        "RowShare",
         "Run",
         "Selection",
         "SpectrumDisplay",
