@@ -191,6 +191,7 @@ def test_a_rank_that_is_killed_ends_the_others_also_without_a_launcher(tmp_path,
     assert "RankError: Training was ended on all ranks" in told[2]
 
 
+@pytest.mark.slow
 def test_a_panel_longer_than_the_patience_is_no_fault(tmp_path, cache, undisturbed):
     told, code, _ = torchrun(tmp_path, cache, "work", 7, patience="15")
     assert code == 0, told

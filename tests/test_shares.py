@@ -382,7 +382,7 @@ def table(folder, kind):
     return [str(folder / "data.parquet")]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "npy"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("npy", marks=pytest.mark.slow)])
 def test_fit_reads_a_part_of_the_table_on_each_rank_and_ends_alike(tmp_path, kind):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
     data, told, models = table(tmp_path, kind), [], []

@@ -17,12 +17,12 @@ from mercer.planning.memory import in_words
 from mercer.planning.plan import Plan
 from mercer.stopwatch import Stopwatch
 
-ROWS, TEST_ROWS = 30_000, 5_000
+SHOWN_ROWS, CHECKED_ROWS = 30_000, 5_000
 # Of these features the target depends on the first five only.
-FEATURES = 10
+SHOWN_FEATURES = 10
 NOISE = 1.0
 # Characters of the longest bar.
-BAR = 40
+LONGEST_BAR = 40
 DOUBLE_BYTES = 8
 
 
@@ -38,16 +38,16 @@ class Contender:
 def demonstrate(
     show: Callable[[str], None] = print,
     show_plan: Callable[[Plan], None] = print,
-    rows: int = ROWS,
+    rows: int = SHOWN_ROWS,
 ) -> list[Contender]:
     """Show each step and return the comparison.  Progress goes to standard error."""
-    X, y = make_friedman1(rows + TEST_ROWS, FEATURES, noise=NOISE, random_state=0)
+    X, y = make_friedman1(rows + CHECKED_ROWS, SHOWN_FEATURES, noise=NOISE, random_state=0)
     X_train, X_test, y_train, y_test = X[:rows], X[rows:], y[:rows], y[rows:]
     whole = in_words(DOUBLE_BYTES * rows**2)
     show(
         "Friedman's first problem: y = 10 sin(pi x1 x2) + 20 (x3 - 1/2)² + 10 x4 + 5 x5 + noise, and\n"
-        f"{FEATURES - 5} more features of no use. {rows:,} rows for training, {TEST_ROWS:,} for "
-        f"testing.\nThe kernel matrix would take {whole} in float64. Mercer chooses the kernel, its "
+        f"{SHOWN_FEATURES - 5} more features of no use. {rows:,} rows for training, {CHECKED_ROWS:,} "
+        f"for testing.\nThe kernel matrix would take {whole} in float64. Mercer chooses the kernel, its "
         "bandwidth, the\nridge and what the features are worth, and trains on all rows.\n"
     )
     model = KernelRegressor(random_state=0, verbose=1)
@@ -88,7 +88,7 @@ def _line(one: Contender) -> str:
 def _bars(shares: Any) -> str:
     """One bar per feature."""
     lines = [
-        f"  x{number:<3} {share:6.3f}  {'█' * round(BAR * share / max(shares))}".rstrip()
+        f"  x{number:<3} {share:6.3f}  {'█' * round(LONGEST_BAR * share / max(shares))}".rstrip()
         for number, share in enumerate(shares, start=1)
     ]
     return "\n".join(lines)
