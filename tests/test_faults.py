@@ -158,7 +158,11 @@ def undisturbed(tmp_path_factory, cache):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("hang", r"RankError: Training was ended on all ranks. Rank 1 \(.*\) made no progress for 10 s"),
+        pytest.param(
+            "hang",
+            r"RankError: Training was ended on all ranks. Rank 1 \(.*\) made no progress for 10 s",
+            marks=pytest.mark.slow,
+        ),
         ("memory", r"Rank 1 \(.*\) failed: MemoryError: 3 GiB for kept kernel values"),
     ],
 )
@@ -198,7 +202,7 @@ def test_a_panel_longer_than_the_patience_is_no_fault(tmp_path, cache, undisturb
     np.testing.assert_array_equal(np.load(tmp_path / "weights0.npy"), undisturbed)
 
 
-@pytest.mark.parametrize("place", [1, 9])
+@pytest.mark.parametrize("place", [pytest.param(1, marks=pytest.mark.slow), 9])
 def test_a_restart_resumes_and_ends_with_the_weights_of_an_undisturbed_run(
     tmp_path, cache, undisturbed, place
 ):

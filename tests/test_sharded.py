@@ -228,7 +228,7 @@ def alone():
 
 
 @pytest.mark.parametrize("dealt", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size, dealt):
     for found in pool.run(size, run_cases, dealt):
         for case in CASES:

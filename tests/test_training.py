@@ -189,6 +189,7 @@ def epochs_to(loss, trainer, limit=400):
     return len(outcome.history)
 
 
+@pytest.mark.slow
 def test_linear_scaling_holds_up_to_the_critical_batch_size_and_ends_beyond(rng):
     # A spectrum that falls like a power: five slow directions and many small ones.
     X = rng.normal(size=(2000, 8)) / np.arange(1, 9)
