@@ -313,7 +313,7 @@ def test_shares_that_do_not_fit_together_are_told_by_rank(pool, what, message):
 
 # Memory
 
-ROWS, FEATURES = 12_000, 4_000
+ROWS, FEATURES = 24_000, 4_000
 
 
 class Resident:
