@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankPool
+from ranks import RankPool, on_the_desk
 
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
@@ -49,13 +48,6 @@ def some_data(n=2_600):
 @pytest.fixture(autouse=True)
 def _same_device(on_desk):
     """The process of the tests plans for the same device as the ranks below."""
-
-
-def on_the_desk():
-    """Ranks plan for a device that is the same on every machine."""
-    warnings.simplefilter("ignore")
-    desk = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
-    mercer.engine.measure_resource = lambda device, dtype: desk
 
 
 def fitted(kind):

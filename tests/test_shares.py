@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import warnings
 from functools import cache
 from pathlib import Path
 
@@ -19,12 +18,11 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankPool
+from ranks import RankPool, on_the_desk
 
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor, RowShare
 from mercer.data.dealt_points import DealtPoints
-from mercer.planning.resource import Resource
 from mercer.processes.group import RankError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,13 +45,6 @@ def pool():
 @pytest.fixture(autouse=True)
 def _same_device(on_desk):
     """The process of the tests plans for the same device as the ranks below."""
-
-
-def on_the_desk():
-    """Ranks plan for a device that is the same on every machine."""
-    warnings.simplefilter("ignore")
-    desk = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
-    mercer.engine.measure_resource = lambda device, dtype: desk
 
 
 def some_data(n=4_000):
