@@ -437,7 +437,7 @@ def _choose_setting(
 ) -> Chosen:
     def chosen_here() -> Chosen:
         with _all_cores(group):
-            found = choose_setting(
+            return choose_setting(
                 data.X,
                 data.comparable_Y,
                 data.rows,
@@ -452,7 +452,6 @@ def _choose_setting(
                     f"choosing kernel, bandwidth and ridge, {count} settings tried"
                 ),
             )
-        return found
 
     own = None if isinstance(settings.setting.kernel, str) else as_kernel(settings.setting.kernel, 1.0)
     chosen = group.decided(chosen_here if own is None else lambda: replace(chosen_here(), kernel=ANY))
