@@ -43,6 +43,7 @@ LAYERS = (
     (("planning",), "the device; s, q, m and eta; time and memory"),
     (("selection",), "kernel, bandwidth and ridge by leave-one-out"),
     (("training",), "epochs, stopping, divergence guard, callbacks"),
+    (("preparation",), "from rows to a problem: inputs, kernel, ridge, plan"),
     (("files",), "model files and checkpoints"),
     (("engine",), "the method without scikit-learn"),
     (("estimators",), "KernelClassifier and KernelRegressor"),

@@ -54,12 +54,12 @@ class RankPool:
 
 def on_the_desk() -> None:
     """Called on a rank: plan for a device that is the same on every machine."""
-    import mercer.engine
+    import mercer.preparation
     from mercer.planning.resource import Resource
 
     warnings.simplefilter("ignore")
     desk = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
-    mercer.engine.measure_resource = lambda device, dtype: desk
+    mercer.preparation.measure_resource = lambda device, dtype: desk
 
 
 def _serve(pipe: Any) -> None:

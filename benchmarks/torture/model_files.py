@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mercer
+import mercer.preparation
 from benchmarks.torture.damage import damaged
 from benchmarks.torture.record import Count, Size
 from mercer import Checkpoint, DivergenceError, KernelClassifier, KernelRegressor
@@ -77,12 +78,13 @@ def _byte_regressor(pixels: Array) -> KernelRegressor:
 
     import mercer.engine
 
-    real = mercer.engine.measure_resource
-    mercer.engine.measure_resource = lambda *given: replace(real(*given), integer_gain=4.0)
+    module: Any = mercer.preparation
+    real = module.measure_resource
+    module.measure_resource = lambda *given: replace(real(*given), integer_gain=4.0)
     try:
         return KernelRegressor("gaussian", bandwidth=900.0, ridge=0.1).fit(pixels, pixels[:, 0])
     finally:
-        mercer.engine.measure_resource = real
+        module.measure_resource = real
 
 
 def verdict(path: Path, *, checkpoint: bool) -> str:
