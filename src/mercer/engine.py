@@ -52,7 +52,7 @@ from mercer.planning.resource import Resource
 from mercer.preparation import Settings, check_range, prepare
 from mercer.processes.group import Group
 from mercer.selection.setting import SettingRequest
-from mercer.training.assemble import HeldOutPart, assemble
+from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
 from mercer.training.events.agreement import Agreement
@@ -274,6 +274,27 @@ def _training(
         weight = torch.from_numpy(data.sample_weight[data.rows]).to(y)[:, None]  # (n, 1)
         weight /= weight.max()  # at most one, so that no step is too large
     weights = None if start_from is None else torch.from_numpy(start_from[data.rows]) / units.scale
+    plan = problem.plan
+    if plan.n_centers is not None:
+        assert problem.points is not None
+        assert isinstance(machine.centres, Points)
+        return assemble_with_centres(
+            machine.kernel,
+            problem.points,
+            machine.centres,
+            y,
+            plan.step,
+            plan.step_on_centres,
+            problem.preconditioner,
+            settings.limits,
+            ridge=plan.ridge,
+            n_temporary=plan.n_temporary,
+            kept_memory=plan.kept_memory,
+            kept_as=plan.kept_as,
+            held_out=held_out,
+            sample_weight=weight,
+            loss_unit=data.loss_unit,
+        )
     return assemble(
         machine.kernel,
         machine.centres,

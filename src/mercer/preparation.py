@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
+from mercer.planning.centres import auto_centres, choose_with_centres
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
 from mercer.planning.epochs import expected_epochs
@@ -53,6 +55,7 @@ class Settings:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     resource: Resource | None = None  # a user-specified device; None measures the real one
     memory: float | None = None  # bytes that may be used; None for half of what is free
+    n_centers: int | Literal["auto"] | None = None  # None: every row is a centre
 
 
 def prepare(
@@ -136,6 +139,27 @@ def prepare(
             )
         return plan, preconditioner
 
+    p = _n_centers(settings, points, y.shape[1], resource)
+    if p is not None and not solves:
+        assert isinstance(points, Points)
+        on_disk = rows_each(points) > limit
+        plan, preconditioner = choose_with_centres(
+            kernel, points, p, y.shape[1], resource, ridge, requests, data.n_held_out, on_disk
+        )
+        plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
+        plan = replace(plan, notes=(*plan.notes, *((chosen.note,) if chosen.note else ())))
+        machine = KernelMachine(kernel, chosen.inputs, points[:p], y.new_zeros(p, y.shape[1]), units)
+        return Problem(
+            chosen.kernel,
+            chosen.ridge,
+            machine,
+            preconditioner,
+            plan,
+            y,
+            chosen.selection,
+            chosen.left_out,
+            points,
+        )
     panel = slice(0, panel_rows(y.device))
     exchange = exchange_seconds(ranks, y[panel].double())
     dealt = isinstance(points, DealtPoints)
@@ -161,6 +185,14 @@ def prepare(
         chosen.selection,
         chosen.left_out,
     )
+
+
+def _n_centers(settings: Settings, points: AnyPoints, n_outputs: int, resource: Resource) -> int | None:
+    """The number of centres, None for every row."""
+    n, d = points.shape
+    if settings.n_centers == "auto":
+        return auto_centres(n, d, n_outputs, resource, points.is_bytes)
+    return None if settings.n_centers is None or settings.n_centers >= n else settings.n_centers
 
 
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:

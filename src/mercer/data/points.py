@@ -84,6 +84,24 @@ class Points:
         bounds = (self.n_absolute, self.absolute_bound)
         return Points(x, norms, self.bound, extended, beyond, *bounds)
 
+    def followed_by(self, others: Points) -> Points:
+        """These points and then the others, of the same kind, copied."""
+        beyond = None
+        if self.beyond is not None or others.beyond is not None:
+            parts = [
+                torch.zeros_like(points.squared_norms) if points.beyond is None else points.beyond
+                for points in (self, others)
+            ]
+            beyond = torch.cat(parts)
+        bound = max(self.bound, others.bound)
+        if self.extended is None or others.extended is None:
+            norms = torch.cat([self.squared_norms, others.squared_norms])
+            return Points(torch.cat([self.x, others.x]), norms, bound, None, beyond)
+        extended = torch.cat([self.extended, others.extended])
+        x, norms = extended[:, :-2], extended[:, -1]
+        absolute = max(self.absolute_bound, others.absolute_bound)
+        return Points(x, norms, bound, extended, beyond, self.n_absolute, absolute)
+
     def own(self, rows: slice) -> Points:
         """Those of the rows that this process holds, which are all of them."""
         return self[rows]

@@ -84,6 +84,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         categorical_features: Sequence[Any] | Literal["auto"] | None = "auto",
         metric: Literal[False, "auto"] = "auto",
         n_pca_components: int | Literal["auto"] | None = None,
+        n_centers: int | Literal["auto"] | None = "auto",
         subsample_size: int | Literal["auto"] = "auto",
         preconditioner_rank: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
@@ -110,6 +111,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.categorical_features = categorical_features
         self.metric = metric
         self.n_pca_components = n_pca_components
+        self.n_centers = n_centers
         self.subsample_size = subsample_size
         self.preconditioner_rank = preconditioner_rank
         self.batch_size = batch_size
@@ -245,7 +247,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.bandwidth_ = getattr(problem.kernel, "bandwidth", None)
         self.ridge_ = problem.ridge
         self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
-        self._set_dual_coef(data.rows, len(data.X))
+        p = problem.plan.n_centers
+        rows = data.rows if p is None else data.rows[:p]
+        self._set_dual_coef(rows, len(data.X))
         importances = problem.machine.inputs.importances
         if importances is not None:
             self.feature_importances_ = to_numpy(importances)
@@ -293,6 +297,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             device=find_device(self.device),
             resource=resource,
             memory=parse_memory(self.memory_limit),
+            n_centers=self.n_centers,
         )
 
     def _arranged(

@@ -59,6 +59,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         None does not project.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with `sample_weight`.
+    n_centers : int, "auto" or None, default="auto"
+        Number of centres of the model.  None makes every row a centre, which takes time proportional to
+        the square of the rows.  With fewer, they are a random sample of the rows, and all rows are
+        trained on in time proportional to rows × centres.  "auto" takes every row if that is predicted
+        to take at most two minutes, and otherwise as many centres as do.
     subsample_size : int or "auto", default="auto"
         s of the paper: points for the estimate of the kernel's spectrum.
     preconditioner_rank : int or "auto", default="auto"
@@ -165,6 +170,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         metric: Literal[False, "auto"] = "auto",
         n_pca_components: int | Literal["auto"] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        n_centers: int | Literal["auto"] | None = "auto",
         subsample_size: int | Literal["auto"] = "auto",
         preconditioner_rank: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
@@ -192,6 +198,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
             categorical_features=categorical_features,
             metric=metric,
             n_pca_components=n_pca_components,
+            n_centers=n_centers,
             subsample_size=subsample_size,
             preconditioner_rank=preconditioner_rank,
             batch_size=batch_size,

@@ -55,6 +55,7 @@ DECISIVE = (
     "categorical_features",
     "metric",
     "n_pca_components",
+    "n_centers",
     "subsample_size",
     "preconditioner_rank",
     "batch_size",
@@ -96,6 +97,10 @@ RULES: dict[str, tuple[Rule, str]] = {
     "n_pca_components": (
         either(one_of(None, "auto"), whole(1)),
         'a whole number, at least 1, "auto" or None',
+    ),
+    "n_centers": (
+        either(one_of(None, "auto"), whole(1)),
+        'a whole number, at least 1, "auto", or None for all rows',
     ),
     "subsample_size": (either(AUTO, whole(1)), 'a whole number, at least 1, or "auto"'),
     "preconditioner_rank": (either(AUTO, whole(1)), 'a whole number, at least 1, or "auto"'),

@@ -105,10 +105,12 @@ def descend(
     y: Tensor,
     safe: Tensor,
     sample_weight: Tensor | None = None,
+    remembered: Tensor | None = None,
 ) -> Iterator[tuple[slice, Losses]]:
     """Step through the batches of a panel; yields each batch with its losses before its step.
 
-    `y`, `safe` and `sample_weight` have a row for each training row.
+    `y`, `safe` and `sample_weight` have a row for each training row.  So have the residuals
+    `remembered`, if given: steps are taken along the difference from them, which is then written there.
     """
     descent = PanelDescent(visit.panel, products, preconditioner, model, step.ridge)
     for batch in visit.batches:
@@ -119,6 +121,10 @@ def descend(
         squares = error.square()
         g = descent.residual(batch, error, weight)  # (m, l)
         losses = Losses((squares if weight is None else squares.mul_(weight)).mean(), g.square().mean())
+        if remembered is not None:
+            known = remembered[batch].clone()  # (m, l)
+            remembered[batch] = g
+            g = g.sub_(known)
         if not step.exact:
             descent.step(batch, g, safe[batch], step.gamma, weight)
         yield batch, losses

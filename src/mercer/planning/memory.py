@@ -114,6 +114,19 @@ def work_bytes(n: int, n_outputs: int, s: int, element_size: int) -> float:
     return element_size * (n * per_point + 5 * s * s + WORKSPACE_NUMBERS)
 
 
+def centres_bytes(
+    n: int, p: int, temporary: int, panel: int, n_outputs: int, s: int, element_size: int
+) -> float:
+    """The same of a run with p centres and some temporary ones.
+
+    Rows have targets, residuals and a weight; a panel's values with all centres are kept for a while.
+    Sums over rows are in float64.
+    """
+    per_row, per_center, sums = 2 * n_outputs + 1, 8 * n_outputs + 4, 6 * n_outputs
+    numbers = n * per_row + (p + temporary) * per_center + p * panel + 5 * s * s + WORKSPACE_NUMBERS
+    return float(element_size * numbers + VALUE_BYTES * p * sums)
+
+
 def data_bytes(n: int, d: int, ranks: int, element_size: int, dealt: int | None) -> float:
     """The rows in memory: all on each rank, or dealt to the ranks but for the first `dealt` ones."""
     rows = ranks * n if dealt is None else n + (ranks - 1) * dealt

@@ -14,11 +14,11 @@ from mercer.files.records import from_data, to_data
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FreshEstimate
 from mercer.method.schedule import make_schedule
-from mercer.method.step import Step
+from mercer.method.step import Step, best_step_size
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.tiled import panel_rows
 from mercer.planning import plan_text
-from mercer.planning.memory import data_bytes, kept_bytes, work_bytes
+from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes, work_bytes
 from mercer.planning.resource import Resource
 
 EIGHT_BIT = "exact, of 8-bit integers"
@@ -67,11 +67,22 @@ class Plan:
     ranks: int = 1  # processes that train together
     dealt: bool = False  # each rank holds only the points of its own columns and the subsample
     n_held_out: int = 0
+    n_centers: int | None = None  # p; None where every row is a centre
+    n_temporary: int = 0  # rows that may be temporary centres at once
+    all_centers_seconds: float | None = None  # predicted for a run in which every row is a centre
 
     @property
     def step(self) -> Step:
         """What training reads of the plan."""
-        return Step(self.step_size, self.batch_size, self.beta, self.ridge, self.direct)
+        ridge = self.ridge if self.n_centers is None else 0.0  # which then is no part of the step
+        return Step(self.step_size, self.batch_size, self.beta, ridge, self.direct)
+
+    @property
+    def step_on_centres(self) -> Step:
+        """The step of projections onto fewer centres than rows."""
+        assert self.n_centers is not None
+        m = min(self.batch_size, self.n_centers)
+        return Step(best_step_size(m, self.beta, self.lambda_1), m, self.beta)
 
     @property
     def critical_batch_size_plain(self) -> float:
@@ -170,6 +181,10 @@ class Plan:
     @property
     def _work_bytes(self) -> float:
         s = self.n if self.direct else self.subsample_size
+        if self.n_centers is not None:
+            p, w = self.n_centers, self.n_temporary
+            rows = max(self.batch_size, panel_rows(torch.device(self.device)))
+            return centres_bytes(self.n, p, w, rows, self.n_outputs, s, self._element_size)
         return self.ranks * work_bytes(self.n, self.n_outputs, s, self._element_size)
 
     @property

@@ -12,18 +12,25 @@ from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
+from mercer.method.projection import Projection
 from mercer.method.schedule import make_schedule
 from mercer.method.step import Step
+from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.base import SquareOperator
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.refined import Refined
 from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
 from mercer.operators.tiled import TiledOperator, panel_rows
+from mercer.operators.to_centres import CentresOperator
 from mercer.processes.group import Group
+from mercer.training.delayed import DelayedProjection
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
+
+# Rows of a panel where there are fewer centres: fewer rows would take as long.
+FEWEST_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -116,4 +123,82 @@ def assemble(
         sample_weight=sample_weight,
         start_from=start_from,
         loss_unit=loss_unit,
+    )
+
+
+def assemble_with_centres(
+    kernel: Kernel,
+    points: Points,
+    centres: Points,
+    y: Tensor,
+    step: Step,
+    step_on_centres: Step,
+    preconditioner: Preconditioner,
+    limits: Limits,
+    *,
+    ridge: float = 0.0,
+    n_temporary: int | None = None,
+    kept_memory: float = 0.0,
+    kept_as: FixedPoint | None = None,
+    rows_at_once: int | None = None,
+    held_out: HeldOutPart | None = None,
+    sample_weight: Tensor | None = None,
+    start_from: Tensor | None = None,
+    loss_unit: float = 1.0,
+) -> Training:
+    """A run with fewer centres than points, the first s of them the subsample, not yet begun.
+
+    `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
+    centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
+    K over the centres and between held-out points and centres.
+    """
+    n, n_outputs = y.shape
+    p, s = len(centres), len(preconditioner.V)
+    at_once = rows_at_once or min(panel_rows(points.device), max(p, FEWEST_AT_ONCE))
+    schedule = make_schedule(n, 0, step.m, at_once, triangular=False)
+    of_centres = make_schedule(p, s, step_on_centres.m, at_once, triangular=False)
+    validation = None
+    if held_out is not None:
+        rectangle = KeptRectangle(
+            TiledOperator(kernel, held_out.points, centres, n_outputs), kept_memory
+        )
+        kept_memory -= rectangle.kept_bytes
+        validation = Validation(rectangle, held_out.y, held_out.score)
+    square: SquareOperator = TiledOperator(
+        kernel,
+        centres,
+        centres,
+        n_outputs,
+        rows_at_once=of_centres.longest,
+        cuts=of_centres.cuts,
+        basis=preconditioner.V,
+    )
+    if kept_memory:
+        assert isinstance(square, TiledOperator)
+        square = KeptSquare(square, kept_memory, kept_as)
+    operator = CentresOperator(
+        kernel,
+        points,
+        centres,
+        n_outputs,
+        basis=preconditioner.V,
+        rows_at_once=schedule.longest,
+        kept_rows=schedule.longest,
+    )
+    start = y.new_zeros(p, n_outputs) if start_from is None else start_from
+    model = ExpansionWithTemporaries(
+        start, max(schedule.longest, p if n_temporary is None else n_temporary)
+    )
+    projection = Projection(square, preconditioner, of_centres, step_on_centres, y)
+    return Training(
+        operator,
+        preconditioner,
+        schedule,
+        step,
+        y,
+        limits,
+        validation,
+        sample_weight=sample_weight,
+        loss_unit=loss_unit,
+        delayed=DelayedProjection(operator, projection, model, schedule, ridge),
     )

@@ -24,12 +24,14 @@ from mercer.operators.base import PanelProducts, SquareOperator
 from mercer.operators.refined import Refined
 from mercer.operators.workers import small_operations
 from mercer.stopwatch import Stopwatch
+from mercer.training.delayed import DelayedProjection
 from mercer.training.guard import Guard
 from mercer.training.history import Epoch, History, in_epochs
 from mercer.training.state import State
 from mercer.training.stopping import (
     INTERPOLATED,
     NOTHING_LEARNED,
+    SETTLED,
     SOLVED,
     STALLED,
     Limits,
@@ -93,6 +95,7 @@ class Training:
         sample_weight: Tensor | None = None,
         start_from: Tensor | None = None,
         loss_unit: float = 1.0,
+        delayed: DelayedProjection | None = None,
     ) -> None:
         self.operator = operator
         self.preconditioner = preconditioner
@@ -101,7 +104,10 @@ class Training:
         self.limits = limits
         self.sample_weight = sample_weight
         self.loss_unit = loss_unit
+        self.delayed = delayed
         self.model = Expansion(torch.zeros_like(y) if start_from is None else start_from)
+        if delayed is not None:
+            self.model = delayed.model
         self.n_weighted = self.model.n_weighted  # from the start
         self.state = State.begin(step, limits, self.model.weights, len(y))
         # Losses of predicting nothing: mean squared error and residual.
@@ -114,6 +120,8 @@ class Training:
         if validation is not None:
             self.held_out = HeldOut(validation, schedule, self.n_weighted)
             self.held_out.begin(self.model, self.state)
+        if delayed is not None:
+            delayed.begin(self.state)
 
     def resume(self, state: State) -> None:
         """Go on from the state of an interrupted run."""
@@ -146,6 +154,8 @@ class Training:
                 self.guard.restart(self.state)
                 if self.held_out is not None and self.state.best is None:
                     self.held_out.begin(self.model, self.state)
+                if self.delayed is not None:
+                    self.delayed.begin(self.state)
                 continue
             verdict = self._end_epoch()
             ended = watcher.on_epoch(progress.epochs[-1], self)
@@ -173,6 +183,7 @@ class Training:
             converged, reason = False, NOTHING_LEARNED
         if best_loss is not None:
             best_loss *= self.loss_unit
+        weights = self.model.lasting(weights)
         return Outcome(weights, history, converged, reason, predictions, best_epoch, best_loss)
 
     def _no_better_than_nothing(self, weights: Tensor, epoch: float) -> bool:
@@ -200,9 +211,13 @@ class Training:
         done = sum(len(visit.batches) for visit in visits[: progress.panel])
         so_far = self.y.new_tensor([progress.error, progress.residual])  # (2,)  stays on the device
         before, watch = progress.seconds, Stopwatch()
+        if self.delayed is not None:
+            self.delayed.begin_epoch(self.state)
         for position in range(progress.panel, len(visits)):
             visit = visits[position]
             stop = self.schedule.columns_needed(visit.panel, progress.epoch, self.n_weighted)
+            if self.delayed is not None:
+                self.delayed.before_panel(visit, self.state)
             products = self.operator.panel(visit.panel.rows, self.model.weights, stop)
             for batch, losses in self._descend(visit, products):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
@@ -215,6 +230,10 @@ class Training:
                 watcher.on_batch(progress.epoch, done, self.schedule.n_batches, self.loss_unit * error)
             progress.panel = position + 1
             progress.error, progress.residual = so_far.tolist()
+            if self.delayed is not None:
+                left = len(visits) - progress.panel
+                if not self.delayed.after_panel(visit, self.state, left):
+                    continue  # others may look at the state after projections only
             if self.held_out is not None:
                 self.held_out.after_panel(visit, self.model, self.state)
             progress.seconds = before + watch.seconds
@@ -241,12 +260,16 @@ class Training:
             self.y,
             self.state.safe,
             self.sample_weight,
+            None if self.state.remembered is None else self.state.remembered.residuals,
         )
 
     def _end_epoch(self) -> str:
         """Record the epoch, keep its weights if they are the best; why training is done, if it is."""
         state, progress, residual = self.state, self.state.progress, self.state.progress.residual
         loss, score, reason, watch = None, None, "", Stopwatch()
+        eta = progress.step.eta
+        if self.delayed is not None:
+            self.delayed.end_epoch(state)
         if self.held_out is not None:
             predictions = self.held_out.predictions(self.model, state)
             loss = self.held_out.validation.loss(predictions)
@@ -263,7 +286,7 @@ class Training:
                 validation_loss=loss,
                 validation_score=score,
                 seconds=progress.seconds + watch.seconds,
-                step_size=progress.step.eta,
+                step_size=eta,
                 halvings=progress.halvings,
             )
         )
@@ -271,6 +294,8 @@ class Training:
             progress.step = progress.step.halved()
             state.weights.zero_()
             progress.all_seen_from = progress.epoch + 2
+            if self.delayed is not None:
+                self.delayed.begin(state)
         progress.halvings = 0
         progress.best_residual = min(progress.best_residual, residual)
         state.good.copy_(state.started)
@@ -280,7 +305,10 @@ class Training:
         if reason:
             return reason
         tolerance = self.limits.interpolation_tol * self.guard.nothing
-        stalled = progress.stalling.update(residual).stop and self.guard.is_small(residual)
+        stalled = progress.stalling.update(residual).stop
+        if self.delayed is not None:  # residuals of rows that are no centres do not vanish
+            return SETTLED if stalled else ""
+        stalled = stalled and self.guard.is_small(residual)
         # The error of kept values could hide so much of the residual, and must not be trained on.
         error = self._error_of_kept_values()
         coarse = error > KEPT_ERROR_SHARE**2 * residual and error > self._rounding()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
+from mercer.data.points import Points
 from mercer.data.rows import Array, Matrix, SharedRows
 from mercer.data.targets import TargetUnits
 from mercer.kernels.base import Kernel
@@ -94,3 +95,4 @@ class Problem:
     y: Tensor  # (n, l)  centred
     selection: Selection | None
     left_out: LeftOut | None = None
+    points: Points | None = None  # to train on, where they are not the centres

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mercer.files.records import from_data, to_data
@@ -40,7 +41,32 @@ class Progress:
     best_epoch: float = 0.0  # epochs after which the best weights were reached
     best_residual: float = math.inf  # the lowest of an epoch
     all_seen_from: int = 2  # the first epoch that began with weights for all points
+    projections: int = 0  # onto fewer centres than rows, so far; see delayed.py
+    missing: float = 0.0  # mean square of what the last one had to add, as a share of the values
+    averaged: int = 0  # projections whose weights were added up in this epoch
+    gradient: float = math.inf  # mean square of the levelled gradient of the last epoch
+    last_residual: float = math.inf  # that epoch's
+    remembers: bool = False  # the residuals of a whole epoch are known
     version: int = STATE_VERSION
+
+
+@dataclass
+class Remembered:
+    """What a run with fewer centres than rows knows beside its weights; see delayed.py."""
+
+    values: Tensor  # (p, l)  F
+    started: Tensor  # (p, l)  F when this epoch began
+    residuals: Tensor  # (n, l)  of each row at its last visit
+    gradient: Tensor  # (p, l)  H, of the last epoch, in float64
+    change: Tensor  # (p, l)  of H in this epoch so far, likewise
+    weight_sum: Tensor  # (p, l)  of weights after projections, to be averaged, likewise
+    value_sum: Tensor  # (p, l)  and of F
+
+    @classmethod
+    def nothing(cls, values: Tensor, n: int) -> Remembered:
+        """At the start of a run on n rows; `values`, (p, l), are those of its weights on the centres."""
+        sums = [torch.zeros_like(values, dtype=torch.float64) for _ in range(4)]
+        return cls(values, values.clone(), values.new_zeros(n, values.shape[1]), *sums)
 
 
 @dataclass
@@ -58,6 +84,7 @@ class State:
     best_predictions: Tensor | None = None  # (n_val, l)
     settled: Tensor | None = None  # (n_val, l)  see validation.py
     refined: Tensor | None = None  # (p, l)  weights whose product was last evaluated; see loop.py
+    remembered: Remembered | None = None  # in a run with fewer centres than rows
 
     @classmethod
     def begin(cls, step: Step, limits: Limits, weights: Tensor, n: int) -> State:
@@ -86,10 +113,17 @@ class State:
         progress.panel, progress.error, progress.residual, progress.seconds = 0, 0.0, 0.0, 0.0
         if self.settled is not None:
             self.settled.zero_()
+        progress.averaged = 0
+        if self.remembered is not None:
+            known = self.remembered
+            for tensor in (known.change, known.weight_sum, known.value_sum):
+                tensor.zero_()
 
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain data that `from_parts` takes."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "progress"}
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name in TENSORS}
+        if self.remembered is not None:
+            tensors |= {PREFIX + f.name: getattr(self.remembered, f.name) for f in fields(Remembered)}
         return {k: v for k, v in tensors.items() if v is not None}, to_data(self.progress)
 
     @classmethod
@@ -101,7 +135,6 @@ class State:
                 f"The checkpoint has a state of version {progress.version}, and this Mercer reads "
                 f"versions up to {STATE_VERSION}: install a newer one."
             )
-        names = {f.name for f in fields(cls)} - {"progress"}
         missing = {"weights", "safe", "good", "started"} - set(tensors)
         if missing:
             raise ValueError(f"The checkpoint lacks {', '.join(sorted(missing))}: it is damaged.")
@@ -110,6 +143,22 @@ class State:
         found = {
             name: by_output(tensor.to(like)) if name in weights else tensor.to(like, copy=True)
             for name, tensor in tensors.items()
-            if name in names
+            if name in TENSORS
         }
-        return cls(progress, **found)
+        known = {f.name: tensors.get(PREFIX + f.name) for f in fields(Remembered)}
+        state = cls(progress, **found)  # type: ignore[arg-type]
+        if known["values"] is None:
+            return state
+        if any(tensor is None for tensor in known.values()):
+            raise ValueError("The checkpoint lacks some of what descent remembers: it is damaged.")
+        moved = {
+            name: tensor.to(like.device, tensor.dtype if tensor.dtype == torch.float64 else like.dtype)
+            for name, tensor in known.items()
+            if tensor is not None
+        }
+        state.remembered = Remembered(**moved)
+        return state
+
+
+PREFIX = "remembered."
+TENSORS = {f.name for f in fields(State)} - {"progress", "remembered"}

@@ -10,6 +10,7 @@ from mercer.training.history import in_epochs
 # Reasons to end training that others need to know.
 INTERPOLATED = "the training points are interpolated to the tolerance"
 SOLVED = "the equations with the ridge are solved to the tolerance"
+SETTLED = "the training loss has almost stopped falling"
 STALLED = "the training loss has almost stopped falling, above the tolerance"
 NOTHING_LEARNED = "no weights predict better than the mean of the targets"
 
