@@ -67,3 +67,11 @@ def levelled(K: Array, s: int, q: int) -> Array:
 
 def solution(K: Array, y: Array, ridge: float = 0.0) -> Array:
     return np.linalg.solve(K + ridge * np.eye(len(K)), y)
+
+
+def projected_solution(
+    K: Array, K_centres: Array, y: Array, ridge: float = 0.0, weight: Array | None = None
+) -> Array:
+    """alpha with (K^T W K + r K_ZZ) alpha = K^T W y, the least-squares one; K is K(X, Z)."""
+    weighted = K if weight is None else weight[:, None] * K
+    return np.linalg.lstsq(weighted.T @ K + ridge * K_centres, weighted.T @ y, rcond=None)[0]

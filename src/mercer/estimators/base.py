@@ -248,8 +248,10 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.ridge_ = problem.ridge
         self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
         p = problem.plan.n_centers
-        rows = data.rows if p is None else data.rows[:p]
-        self._set_dual_coef(rows, len(data.X))
+        if p is None:
+            self._set_dual_coef(data.rows, len(data.X))
+        else:
+            self._set_dual_coef(np.arange(p), p)
         importances = problem.machine.inputs.importances
         if importances is not None:
             self.feature_importances_ = to_numpy(importances)
@@ -397,6 +399,11 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def _weights_to_start_from(self, X: Matrix, Y: Array) -> Array:
         """The weights of the last fit for the first rows, which must be the rows it saw."""
         old = self.dual_coef_
+        if self.plan_.n_centers is not None:
+            raise ValueError(
+                "`warm_start` needs a model in which every row is a centre. Got one of "
+                f"{self.plan_.n_centers:,} centres: fit with n_centers=None, or use `partial_fit`."
+            )
         if len(X) < len(old) or Y.shape[1] != old.shape[1]:
             raise ValueError(
                 f"With `warm_start`, X must begin with the {len(old)} rows of the last fit, and y have "

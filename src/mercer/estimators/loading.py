@@ -78,8 +78,8 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     machine, plan = machine_from(tensors, saved.machine), saved.plan
     (n, n_outputs), dtype = machine.alpha.shape, str(machine.alpha.dtype).removeprefix("torch.")
     expect(
-        (plan.n, plan.n_outputs, plan.precision) == (n, n_outputs, dtype),
-        f"the plan must be for {n} rows and {n_outputs} outputs in {dtype}, as the weights are",
+        (plan.n_weighted, plan.n_outputs, plan.precision) == (n, n_outputs, dtype),
+        f"the plan must be for {n} centres and {n_outputs} outputs in {dtype}, as the weights are",
     )
     check_plan(plan)
     expect(0 <= saved.ridge < math.inf, "the ridge must be a finite number, at least 0")

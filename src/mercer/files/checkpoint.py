@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.points import Points
 from mercer.data.rows import Array, SharedRows
 from mercer.files.checks import FLOATS, check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file, write_file
@@ -140,16 +141,19 @@ class Saved:
         expect(points.bound < torch.finfo(points.dtype).max, "its features must have finite lengths")
         V = stored_tensor(self.tensors, "levelled.V", (None, None), *FLOATS)
         D = stored_tensor(self.tensors, "levelled.D", (V.shape[1],), *FLOATS)
-        expect(len(V) <= len(y), "the subsample must be some of the rows")
+        p = plan.n_weighted
+        expect(len(V) <= p <= len(y), "the subsample must be some of the centres, and these of the rows")
+        centres = points if plan.n_centers is None else points[:p]
         return Problem(
             kernel_from_dict(contents.kernel),
             contents.ridge,
-            KernelMachine(kernel, inputs, points, torch.zeros_like(y), units),
+            KernelMachine(kernel, inputs, centres, y.new_zeros(p, n_outputs), units),
             LevelledKernel(V.to(like), D.to(like)),
             plan,
             y,
             contents.selection,
             self._left_out(len(data.Y), n_outputs),
+            points if plan.n_centers is not None and isinstance(points, Points) else None,
         )
 
     def _left_out(self, n_rows: int, n_outputs: int) -> LeftOut | None:
@@ -194,6 +198,10 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     n = len(rows)
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
+    expect(
+        plan.n_centers is None or (1 <= plan.n_centers < n and 0 <= plan.n_temporary <= n),
+        "there must be fewer centres and temporary centres than rows",
+    )
     expect(plan.precision in ("float32", "float64"), "the precision must be float32 or float64")
     check_plan(plan)
     not_negative = (plan.ridge, ridge, plan.kept_memory)
@@ -210,7 +218,7 @@ def _check_tensors(tensors: dict[str, Tensor], begun: State) -> None:
     shapes["best"] = shapes["refined"] = tuple(begun.weights.shape)
     if begun.settled is not None:
         shapes["best_predictions"] = tuple(begun.settled.shape)
-    for name in {field.name for field in fields(State)} & set(tensors):
+    for name in ({field.name for field in fields(State)} | set(shapes)) & set(tensors):
         # Weights may be infinite where training has just diverged, which the guard is for.
         stored_tensor(tensors, name, shapes.get(name, ()), *FLOATS, finite=name != "weights")
     expect(("best" in tensors) == ("best_predictions" in tensors), "the best weights are incomplete")

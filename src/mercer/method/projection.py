@@ -7,7 +7,8 @@ projections", 2024).  The projection of a function with values F on Z has weight
 
 One pass of the same descent over the centres, with targets F and from the weights there are, brings the
 weights nearer to that.  What it leaves, F - K(Z, Z) alpha, is not lost: F is kept, and the next pass
-goes on from there.
+goes on from there.  Few centres have K(Z, Z) factorised instead, and a projection is exact: a smooth
+kernel has directions that descent hardly reaches.
 
 The subsample are the first s centres.  So levelling maps the span of the centres to itself, and the
 limit of descent is that without levelling: the weights that minimise
@@ -17,6 +18,8 @@ limit of descent is that without levelling: the weights that minimise
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -25,6 +28,9 @@ from mercer.method.schedule import Schedule
 from mercer.method.step import Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import SquareOperator
+
+# Jitter of a factorisation, in units of the rounding error of K's spectrum.
+ROUNDINGS = 4.0
 
 
 class Projection:
@@ -37,8 +43,9 @@ class Projection:
         schedule: Schedule,
         step: Step,
         like: Tensor,
+        exact: bool = False,
     ) -> None:
-        """`like` has the type and the outputs of the weights, (., l)."""
+        """`like` has the type and the outputs of the weights, (., l); `exact` factorises K(Z, Z)."""
         self.operator = operator
         self.step = step
         self.preconditioner = preconditioner
@@ -49,6 +56,15 @@ class Projection:
             self.Z[panel.rows] = operator.panel(panel.rows, self._weights, 0).Z
         k_diag = torch.cat([operator.diagonal(panel.rows) for panel in schedule.panels])  # (p,)
         self._safe = safe_weights(preconditioner, k_diag, self.Z, step.beta, 0.0)  # (p, 1)
+        self._factor: Tensor | None = None  # (p, p)
+        if exact:
+            rows = slice(0, schedule.n)
+            self._K = operator.block(rows, rows).double()
+            # Above what rounding error does to the smallest eigenvalues.
+            jitter = ROUNDINGS * torch.finfo(like.dtype).eps * math.sqrt(schedule.n)
+            shifted = self._K + jitter * float(k_diag.mean()) * torch.eye(schedule.n).to(self._K)
+            factor, failed = torch.linalg.cholesky_ex(shifted)
+            self._factor = None if bool(failed) else factor  # a kernel that is not positive definite
 
     def levelled(self, values: Tensor) -> Tensor:
         """Values on the centres of P f, (p, l), from those of f: P turns a gradient into a step."""
@@ -64,6 +80,10 @@ class Projection:
 
         `number` decides the order of visits.  Returns the mean square of what was missing before.
         """
+        if self._factor is not None:
+            left = values.double() - self._K @ alpha.double()  # (p, l)
+            alpha += torch.cholesky_solve(left, self._factor).to(alpha)
+            return float(left.square().mean())
         model = Expansion(alpha)
         missing = 0.0
         for visit in self.schedule.visits(2 + number):

@@ -115,8 +115,7 @@ def choose_with_centres(
     if value is not None and resource.rates is not None and whole:
         byte = resource.rates.reading(n_outputs, value_bytes(kept.code, size))
         relative = min(1.0, 2 * byte * value_bytes(kept.code, size) / value)
-    temporary = int(min(p, max(rows, p * math.sqrt(2 * relative))))
-    temporary = max(temporary, min(rows, n))
+    temporary = min(n, max(rows, int(p * min(1.0, math.sqrt(2 * relative)))))
     plan = replace(
         plan,
         n=n,

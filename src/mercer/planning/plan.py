@@ -78,6 +78,11 @@ class Plan:
         return Step(self.step_size, self.batch_size, self.beta, ridge, self.direct)
 
     @property
+    def n_weighted(self) -> int:
+        """Centres that the trained model has."""
+        return self.n if self.n_centers is None else self.n_centers
+
+    @property
     def step_on_centres(self) -> Step:
         """The step of projections onto fewer centres than rows."""
         assert self.n_centers is not None

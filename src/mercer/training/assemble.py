@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
+from mercer.data.rows import widest
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.projection import Projection
@@ -31,6 +32,8 @@ from mercer.training.validation import Validation
 
 # Rows of a panel where there are fewer centres: fewer rows would take as long.
 FEWEST_AT_ONCE = 128
+# Centres whose kernel matrix is factorised in a second or two.
+MOST_FACTORISED = 3_000
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,8 @@ def assemble_with_centres(
     model = ExpansionWithTemporaries(
         start, max(schedule.longest, p if n_temporary is None else n_temporary)
     )
-    projection = Projection(square, preconditioner, of_centres, step_on_centres, y)
+    exact = p <= MOST_FACTORISED and widest(points.device) == torch.float64
+    projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
     return Training(
         operator,
         preconditioner,

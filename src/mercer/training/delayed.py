@@ -79,8 +79,8 @@ class DelayedProjection:
         state.remembered = Remembered.nothing(values, self.schedule.n)
         state.progress.remembers, state.progress.averaged = False, 0
 
-    def resume(self, state: State) -> None:
-        """Go on from the state of an interrupted run, whose weights the model has."""
+    def resume(self) -> None:
+        """Go on from an interrupted run, whose weights the model has: checkpoints follow projections."""
         self._clear()
 
     def begin_epoch(self, state: State) -> None:

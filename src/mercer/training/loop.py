@@ -127,6 +127,9 @@ class Training:
         """Go on from the state of an interrupted run."""
         self.state = state
         self.model.weights = state.weights
+        if self.delayed is not None:
+            self.delayed.resume()
+            return
         visited = state.progress.panel if state.progress.epoch == 1 else len(self.schedule.panels)
         with small_operations(self.y.device):  # as in training, so that values round alike
             # What an operator kept is evaluated again, with zero weights.

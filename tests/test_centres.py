@@ -1,0 +1,302 @@
+"""Fewer centres than rows, against the dense solution of the projected problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
+from mercer.engine import Limits, Requests, Resource, Step
+from mercer.kernels import Gaussian, Laplacian
+from mercer.method.projection import Projection
+from mercer.method.schedule import make_schedule
+from mercer.operators.tiled import TiledOperator
+from mercer.operators.to_centres import CentresOperator
+from mercer.planning.centres import auto_centres, choose_with_centres
+from mercer.planning.resource import Rates
+from mercer.training.assemble import assemble_with_centres
+from mercer.training.stopping import EarlyStopping
+from tests import oracles
+
+LIMITS = Limits(max_iter=60, interpolation_tol=0.0, n_iter_no_change=10**6, tol=0.0)
+DESK = Resource(capacity=1e7, memory=1e9)
+
+
+def waves(n, l=1, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 5))
+    y = np.sin(x[:, :1]) + x[:, 1:2] * x[:, 2:3] + 0.3 * rng.normal(size=(n, l))
+    return x, y - y.mean(0)
+
+
+def run(
+    x,
+    y,
+    p,
+    *,
+    kernel=None,
+    ridge=1.0,
+    epochs=60,
+    dtype=torch.float64,
+    weight=None,
+    batch=None,
+    **options,
+):
+    """A run to the end with the first p rows as centres; its training object and outcome."""
+    kernel = kernel or Laplacian(bandwidth=3.0)
+    points = kernel.points(torch.from_numpy(x).to(dtype))
+    targets = torch.from_numpy(y).to(dtype)
+    plan, levelled = choose_with_centres(
+        kernel, points, p, y.shape[1], DESK, ridge, Requests(batch_size=batch), 0, False
+    )
+    weight = None if weight is None else torch.from_numpy(weight[:, None]).to(dtype)
+    training = assemble_with_centres(
+        kernel,
+        points,
+        points[:p],
+        targets,
+        plan.step,
+        plan.step_on_centres,
+        levelled,
+        Limits(epochs, 0.0, 10**6, 0.0),
+        ridge=ridge,
+        n_temporary=plan.n_temporary,
+        kept_memory=1e9,
+        sample_weight=weight,
+        **options,
+    )
+    training.state.progress.stalling = EarlyStopping(10**9, 0.0)  # to the last epoch
+    return training, training.run()
+
+
+def off(x, y, p, outcome, ridge, sigma=3.0, kernel=oracles.laplacian, weight=None):
+    """Distance of predictions from those of the dense solution, relative to their size."""
+    K = kernel(x, x[:p], sigma)
+    expected = K @ oracles.projected_solution(K, K[:p], y, ridge, weight)
+    found = K @ outcome.alpha.double().numpy()
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_training_ends_at_the_dense_solution_of_the_projected_problem(outputs):
+    x, y = waves(1500, outputs)
+    _, outcome = run(x, y, 150)
+    assert outcome.alpha.shape == (150, outputs)
+    assert off(x, y, 150, outcome, 1.0) < 1e-4
+
+
+def test_without_a_ridge_too():
+    x, y = waves(1500)
+    _, outcome = run(x, y, 100, ridge=0.0, epochs=120)
+    assert off(x, y, 100, outcome, 0.0) < 1e-4
+
+
+def test_sample_weights_count_as_in_the_dense_solution():
+    x, y = waves(1500)
+    weight = np.random.default_rng(1).uniform(0.3, 1.0, 1500)
+    _, outcome = run(x, y, 100, weight=weight, ridge=3.0, epochs=80)
+    assert off(x, y, 100, outcome, 3.0, weight=weight) < 1e-4
+    assert off(x, y, 100, outcome, 3.0) > 1e-3  # the weights do matter
+
+
+def test_float32_comes_as_near_as_it_can():
+    x, y = waves(1500)
+    _, outcome = run(x, y, 150, dtype=torch.float32)
+    assert off(x, y, 150, outcome, 1.0) < 1e-4
+
+
+def test_a_gaussian_kernel_reaches_it():
+    x, y = waves(2000)
+    _, outcome = run(x, y, 200, kernel=Gaussian(bandwidth=2.0), ridge=10.0, epochs=100)
+    assert off(x, y, 200, outcome, 10.0, 2.0, oracles.gaussian) < 1e-4
+
+
+@pytest.mark.parametrize(("p", "batch"), [(1, None), (60, 400), (1199, None), (100, 7)])
+def test_any_number_of_centres_and_any_batch_work(p, batch):
+    x, y = waves(1200)
+    _, outcome = run(x, y, p, ridge=10.0, batch=batch, epochs=80)
+    assert off(x, y, p, outcome, 10.0) < 1e-3
+
+
+def test_duplicated_centres_give_the_same_function():
+    x, y = waves(1200)
+    x[50:100], y[50:100] = x[:50], y[:50]
+    _, outcome = run(x, y, 100, ridge=1.0, epochs=80)
+    K = oracles.laplacian(x, x[:50], 3.0)
+    alpha = oracles.projected_solution(K, K[:50], y, 1.0)
+    found = oracles.laplacian(x, x[:100], 3.0) @ outcome.alpha.numpy()
+    assert np.linalg.norm(found - K @ alpha) < 1e-4 * np.linalg.norm(found)
+
+
+def test_temporary_centres_never_exceed_their_budget():
+    x, y = waves(1200)
+    seen = []
+    training, _ = run(x, y, 150, epochs=1)
+    inner = training.operator.panel
+
+    def panel(rows, weights, stop):
+        found = inner(rows, weights, stop)
+        seen.append(training.operator.n_temporary)
+        return found
+
+    training.operator.panel = panel
+    training.limits = LIMITS
+    training.run()
+    assert max(seen) <= training.delayed.most
+    assert len(set(seen)) > 1
+
+
+def test_passes_of_a_projection_end_at_the_least_norm_projection():
+    x, _ = waves(300)
+    kernel, p = Laplacian(bandwidth=3.0), 120
+    points = kernel.points(torch.from_numpy(x))
+    plan, levelled = choose_with_centres(kernel, points, p, 1, DESK, 0.0, Requests(), 0, False)
+    step = plan.step_on_centres
+    schedule = make_schedule(p, len(levelled.V), step.m, 64, triangular=False)
+    centres = points[:p]
+    square = TiledOperator(
+        kernel, centres, centres, 1, rows_at_once=schedule.longest, cuts=schedule.cuts, basis=levelled.V
+    )
+    alpha = torch.zeros(p, 1, dtype=torch.float64)
+    projection = Projection(square, levelled, schedule, step, alpha)
+    a = np.random.default_rng(2).normal(size=(180, 1))  # a function of other points
+    values = torch.from_numpy(oracles.laplacian(x[:p], x[p:], 3.0) @ a)
+    missing = [projection.advance(alpha, values, number) for number in range(150)]
+    expected = np.linalg.solve(oracles.laplacian(x[:p], x[:p], 3.0), values.numpy())
+    assert np.abs(alpha.numpy() - expected).max() < 1e-6 * np.abs(expected).max()
+    assert missing[-1] < 1e-12 * missing[0]
+
+
+def test_products_with_centres_and_temporary_ones_are_the_dense_ones():
+    x, _ = waves(400)
+    kernel, p, s = Laplacian(bandwidth=3.0), 90, 40
+    points = kernel.points(torch.from_numpy(x))
+    V = torch.from_numpy(np.linalg.qr(np.random.default_rng(0).normal(size=(s, 6)))[0])
+    K = torch.from_numpy(oracles.laplacian(x, x, 3.0))
+    for kept_rows in (0, 64):
+        operator = CentresOperator(
+            kernel, points, points[:p], 2, basis=V, rows_at_once=64, kept_rows=kept_rows
+        )
+        weights = torch.randn(p + 128, 2, dtype=torch.float64)
+        weights[p:] = 0
+        operator.panel(slice(100, 164), weights, 0)
+        weights[p : p + 64] = torch.randn(64, 2, dtype=torch.float64)
+        found = operator.panel(slice(200, 250), weights, 0)
+        f = K[200:250, :p] @ weights[:p] + K[200:250, 100:164] @ weights[p : p + 64]
+        assert torch.allclose(found.f, f)
+        assert torch.allclose(found.own, K[200:250, 200:250])
+        assert torch.allclose(found.Z, K[200:250, :s] @ V)
+        change = torch.randn(50, 3, dtype=torch.float64)
+        assert torch.allclose(operator.transposed(change), K[:p, 200:250] @ change)
+        assert operator.n_temporary == 114
+
+
+def test_as_many_centres_as_rows_is_the_method_without_projections():
+    x, y = waves(4000)
+    options = {"kernel": "laplacian", "bandwidth": 3.0, "random_state": 0, "max_iter": 3, "ridge": 0.1}
+    every = KernelRegressor(n_centers=None, **options).fit(x, y[:, 0])
+    same = KernelRegressor(n_centers=4000, **options).fit(x, y[:, 0])
+    assert np.array_equal(every.dual_coef_, same.dual_coef_)
+
+
+def test_a_model_of_few_centres_holds_and_evaluates_only_these(tmp_path):
+    import mercer
+
+    x, y = waves(6000)
+    model = KernelRegressor(n_centers=300, random_state=0).fit(x, y[:, 0])
+    assert model.plan_.n_centers == 300
+    assert len(model.machine_.centres) == 300
+    assert model.score(x, y[:, 0]) > 0.6
+    model.save(tmp_path / "few.mercer")
+    again = mercer.load(tmp_path / "few.mercer")
+    assert np.array_equal(again.predict(x), model.predict(x))
+    every = KernelRegressor(n_centers=None, random_state=0, max_iter=2).fit(x, y[:, 0])
+    every.save(tmp_path / "all.mercer")
+    assert (tmp_path / "few.mercer").stat().st_size < 0.2 * (tmp_path / "all.mercer").stat().st_size
+
+
+def test_classes_are_predicted_with_few_centres():
+    x, y = waves(6000)
+    labels = np.digitize(y[:, 0], [-1, 1])
+    model = KernelClassifier(n_centers=500, random_state=0).fit(x[:5000], labels[:5000])
+    assert model.score(x[5000:], labels[5000:]) > 0.75
+    assert np.allclose(model.predict_proba(x[:10]).sum(1), 1)
+
+
+def test_byte_images_stay_bytes(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (6000, 80)).astype(np.uint8)
+    y = x[:, :8].astype(float).sum(1)
+    model = KernelRegressor("gaussian", n_centers=400, random_state=0, max_iter=3).fit(x, y)
+    assert model.machine_.centres.is_bytes == (model.plan_.products.startswith("exact"))
+    assert model.score(x, y) > 0.2
+
+
+def test_auto_takes_all_rows_where_that_is_quick_and_fewer_where_it_is_not():
+    rates = Rates(1e-11, 1e-9, 1e-10, 1e-10, 1e-11, 1e-10, 1e-10, 1e-11)
+    device = Resource(capacity=1e8, memory=1e10, rates=rates)
+    assert auto_centres(50_000, 20, 1, device, False) is None
+    found = auto_centres(10**7, 20, 1, device, False)
+    assert found is not None
+    assert 1_000 <= found <= 60_000
+    assert auto_centres(10**7, 20, 1, Resource(capacity=1e8, memory=1e10), False) is None
+
+
+def test_the_subsample_must_be_a_part_of_the_centres():
+    x, y = waves(5000)
+    model = KernelRegressor("laplacian", bandwidth=3.0, n_centers=100, subsample_size=200)
+    with pytest.raises(ValueError, match="at most the number of centres, 100"):
+        model.fit(x, y[:, 0])
+
+
+def test_a_step_that_is_far_too_long_does_no_harm():
+    x, y = waves(1500)
+    kernel = Laplacian(bandwidth=3.0)
+    points = kernel.points(torch.from_numpy(x))
+    plan, levelled = choose_with_centres(kernel, points, 150, 1, DESK, 1.0, Requests(), 0, False)
+    long = Step(100 * plan.step.eta, plan.step.m, plan.step.beta)
+    training = assemble_with_centres(
+        kernel,
+        points,
+        points[:150],
+        torch.from_numpy(y),
+        long,
+        plan.step_on_centres,
+        levelled,
+        LIMITS,
+        ridge=1.0,
+    )
+    outcome = training.run()
+    assert off(x, y, 150, outcome, 1.0) < 0.3
+
+
+@pytest.mark.parametrize("after", [1, 5, 9])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, after):
+    x, y = waves(4000)
+    options = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.1, "n_centers": 500, "max_iter": 3}
+    options |= {"random_state": 0, "interpolation_tol": 0.0, "batch_size": 100}
+    whole = KernelRegressor(**options).fit(x, y[:, 0])
+    path = tmp_path / "run.checkpoint"
+
+    class Stop(Callback):
+        panels = 0
+
+        def on_panel_end(self, run):
+            self.panels += 1
+            return "enough" if self.panels == after else None
+
+    stopped = KernelRegressor(**options, callbacks=[Checkpoint(path, minutes=0), Stop()])
+    stopped.fit(x, y[:, 0])
+    assert stopped.stop_reason_ == "enough"
+    resumed = KernelRegressor(**options).fit(x, y[:, 0], resume=path)
+    assert np.array_equal(resumed.dual_coef_, whole.dual_coef_)
+    assert len(resumed.history_) == 3
+
+
+def test_weights_of_few_centres_cannot_be_started_from():
+    x, y = waves(4000)
+    model = KernelRegressor("laplacian", bandwidth=3.0, ridge=0.1, n_centers=300, warm_start=True)
+    model.fit(x, y[:, 0])
+    with pytest.raises(ValueError, match="every row is a centre"):
+        model.fit(x, y[:, 0])
