@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
+from mercer.data.streams import RowStream, StreamedPoints
 from mercer.engine import Limits, Requests, Resource, Step
 from mercer.kernels import Gaussian, Laplacian
 from mercer.method.projection import Projection
@@ -211,9 +214,7 @@ def test_a_model_of_few_centres_holds_and_evaluates_only_these(tmp_path):
     model.save(tmp_path / "few.mercer")
     again = mercer.load(tmp_path / "few.mercer")
     assert np.array_equal(again.predict(x), model.predict(x))
-    every = KernelRegressor(n_centers=None, random_state=0, max_iter=2).fit(x, y[:, 0])
-    every.save(tmp_path / "all.mercer")
-    assert (tmp_path / "few.mercer").stat().st_size < 0.2 * (tmp_path / "all.mercer").stat().st_size
+    assert len(again.machine_.centres) == len(again.dual_coef_) == 300
 
 
 def test_classes_are_predicted_with_few_centres():
@@ -300,3 +301,110 @@ def test_weights_of_few_centres_cannot_be_started_from():
     model.fit(x, y[:, 0])
     with pytest.raises(ValueError, match="every row is a centre"):
         model.fit(x, y[:, 0])
+
+
+def chunked(x, y, size=500):
+    return [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
+
+
+STREAM = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.1, "scale": False, "random_state": 0}
+
+
+def test_a_small_stream_is_fitted_as_its_rows_would_be():
+    x, y = waves(1500)
+    model = KernelRegressor(**STREAM).fit(chunked(x, y[:, 0]))
+    assert model.plan_.n_centers is None
+    assert model.score(x, y[:, 0]) > 0.8
+
+
+@pytest.mark.parametrize("kind", ["list", "function", "object"])
+def test_a_stream_larger_than_memory_is_trained_on_in_passes(kind):
+    x, y = waves(20_000)
+    chunks = chunked(x, y[:, 0], 700)
+
+    class Again:
+        def __iter__(self):
+            return iter(chunks)
+
+    rows = {"list": chunks, "function": lambda: iter(chunks), "object": Again()}[kind]
+    model = KernelRegressor(**STREAM, n_centers=400, memory_limit="2MB").fit(rows)
+    assert 19_000 < model.plan_.n < 20_000  # a few are held out
+    assert model.plan_.n_centers == 400
+    assert len(model.machine_.centres) == 400
+    assert model.score(x, y[:, 0]) > 0.75
+
+
+def test_rows_sorted_by_class_are_learned_from_a_stream():
+    x, y = waves(20_000)
+    labels = np.where(y[:, 0] > 0, "high", "low")
+    order = np.argsort(labels, kind="stable")
+    chunks = chunked(x[order], labels[order], 1000)
+    model = KernelClassifier(**STREAM, n_centers=400, memory_limit="2MB").fit(chunks)
+    assert list(model.classes_) == ["high", "low"]
+    assert model.score(x, labels) > 0.85
+
+
+def test_a_stream_trains_as_the_same_rows_in_memory_would():
+    x, y = waves(3000)
+    kernel = Laplacian(bandwidth=3.0)
+    stream = RowStream(lambda: iter(np.split(x, 6)), 3000, np.array([5, 17]), 700, 0)
+    like = torch.zeros((), dtype=torch.float64)
+    streamed = StreamedPoints(stream, lambda rows: kernel.points(torch.from_numpy(rows)), like, 5)
+    order = stream.order
+    assert sorted(order) == sorted(set(range(3000)) - {5, 17})
+    points = kernel.points(torch.from_numpy(x[order]))
+    plan, levelled = choose_with_centres(kernel, points, 200, 1, DESK, 1.0, Requests(), 0, False)
+    found = []
+    for rows in (points, streamed):
+        training = assemble_with_centres(
+            kernel,
+            rows,
+            points[:200],
+            torch.from_numpy(y[order]),
+            plan.step,
+            plan.step_on_centres,
+            levelled,
+            Limits(2, 0.0, 10, 0.0),
+            ridge=1.0,
+        )
+        training.schedule = replace(training.schedule, shuffled=False)
+        found.append(training.run().alpha)
+    assert torch.equal(*found)
+
+
+def test_an_iterator_that_can_be_read_once_only_is_refused():
+    x, y = waves(1000)
+    with pytest.raises(ValueError, match="partial_fit"):
+        KernelRegressor(**STREAM).fit(iter(chunked(x, y[:, 0])))
+
+
+@pytest.mark.parametrize(("second", "message"), [(15_000, "only 15,000"), (21_000, "more")])
+def test_a_stream_of_another_length_in_a_later_pass_is_refused(second, message):
+    x, y = waves(21_000)
+    count = iter([20_000] + [second] * 10)
+
+    def rows():
+        n = next(count)
+        return iter(chunked(x[:n], y[:n, 0], 1000))
+
+    with pytest.raises(ValueError, match=f"first pass had 20,000 rows, and a later one has {message}"):
+        KernelRegressor(**STREAM, n_centers=300, memory_limit="2MB").fit(rows)
+
+
+def test_chunks_that_are_no_pairs_are_named():
+    x, y = waves(1000)
+    with pytest.raises(ValueError, match="Chunk 1 is a ndarray"):
+        KernelRegressor(**STREAM).fit(lambda: iter([(x, y[:, 0]), x]))
+
+
+def test_weights_of_a_stream_come_with_its_chunks():
+    x, y = waves(20_000)
+    noisy = np.arange(20_000) % 2 == 0
+    wrong = np.where(noisy, 100.0, y[:, 0])
+    weight = np.where(noisy, 0.0, 1.0)
+    size = 1000
+    chunks = [
+        (x[i : i + size], wrong[i : i + size], weight[i : i + size]) for i in range(0, len(x), size)
+    ]
+    model = KernelRegressor(**STREAM, n_centers=300, memory_limit="2MB").fit(chunks)
+    assert model.score(x[1::2], y[1::2, 0]) > 0.7

@@ -270,8 +270,8 @@ def _training(
             targets[:, ~y.any(0)] = 0
         held_out = HeldOutPart(points, targets, lambda f: score(units.decode(f)))
     weight = None
-    if data.sample_weight is not None:
-        weight = torch.from_numpy(data.sample_weight[data.rows]).to(y)[:, None]  # (n, 1)
+    if data.training_weight is not None:
+        weight = torch.from_numpy(data.training_weight).to(y)[:, None]  # (n, 1)
         weight /= weight.max()  # at most one, so that no step is too large
     weights = None if start_from is None else torch.from_numpy(start_from[data.rows]) / units.scale
     plan = problem.plan

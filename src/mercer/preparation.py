@@ -14,6 +14,7 @@ from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
 from mercer.data.rows import chunks, widest
+from mercer.data.streams import StreamedPoints
 from mercer.data.targets import TargetUnits
 from mercer.kernels import Custom, Gaussian, as_kernel, in_units
 from mercer.method.direct import JITTER
@@ -73,7 +74,7 @@ def prepare(
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable_each)
     solves = _may_solve(data, settings, resource)
-    bytes_pay = resource.integer_gain > 1
+    bytes_pay = resource.integer_gain > 1 and data.stream is None
     chosen = _choose_setting(data, settings, resource, bytes_pay, solves, on_stage, ranks)
     if settings.setting.inputs is not None:
         _check_known(settings.setting.inputs, data)
@@ -139,27 +140,23 @@ def prepare(
             )
         return plan, preconditioner
 
-    p = _n_centers(settings, points, y.shape[1], resource)
+    p = _n_centers(settings, len(y), points, y.shape[1], resource)
     if p is not None and not solves:
         assert isinstance(points, Points)
-        on_disk = rows_each(points) > limit
+        on_disk = data.stream is not None or rows_each(points) > limit
+        n_held_out = data.n_held_out
         plan, preconditioner = choose_with_centres(
-            kernel, points, p, y.shape[1], resource, ridge, requests, data.n_held_out, on_disk
+            kernel, points, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk, len(y)
         )
-        plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
-        plan = replace(plan, notes=(*plan.notes, *((chosen.note,) if chosen.note else ())))
         machine = KernelMachine(kernel, chosen.inputs, points[:p], y.new_zeros(p, y.shape[1]), units)
-        return Problem(
-            chosen.kernel,
-            chosen.ridge,
-            machine,
-            preconditioner,
-            plan,
-            y,
-            chosen.selection,
-            chosen.left_out,
-            points,
-        )
+        rows: Points | StreamedPoints = points
+        if data.stream is not None:
+            rows = StreamedPoints(data.stream.rows, machine.points_of_rows, like, points.shape[1])
+        noted = (*plan.notes, *((chosen.note,) if chosen.note else ()))
+        preparation = chosen.inputs.describe()
+        plan = replace(plan, kernel=str(chosen.kernel), preparation=preparation, notes=noted)
+        found = (chosen.kernel, chosen.ridge, machine, preconditioner, plan, y)
+        return Problem(*found, chosen.selection, chosen.left_out, rows)
     panel = slice(0, panel_rows(y.device))
     exchange = exchange_seconds(ranks, y[panel].double())
     dealt = isinstance(points, DealtPoints)
@@ -187,12 +184,24 @@ def prepare(
     )
 
 
-def _n_centers(settings: Settings, points: AnyPoints, n_outputs: int, resource: Resource) -> int | None:
-    """The number of centres, None for every row."""
-    n, d = points.shape
-    if settings.n_centers == "auto":
-        return auto_centres(n, d, n_outputs, resource, points.is_bytes)
-    return None if settings.n_centers is None or settings.n_centers >= n else settings.n_centers
+def _n_centers(
+    settings: Settings, n: int, points: AnyPoints, n_outputs: int, resource: Resource
+) -> int | None:
+    """The number of centres for n rows, of which the points may be a sample; None for every row."""
+    known, d = points.shape
+    wanted = settings.n_centers
+    if wanted == "auto":
+        wanted = auto_centres(n, d, n_outputs, resource, points.is_bytes)
+        if known < n:  # a stream
+            wanted = known // 2 if wanted is None else min(wanted, known // 2)
+    if wanted is None or wanted >= n:
+        return None
+    if wanted > known:
+        raise ValueError(
+            f"`n_centers` must be at most {known:,}, the rows of the stream that fit into memory. Got "
+            f"{wanted:,}: raise `memory_limit`."
+        )
+    return wanted
 
 
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
@@ -295,6 +304,7 @@ def check_range(points: AnyPoints) -> None:
 
 def _centred(data: Data, ridge: float, like: Tensor) -> tuple[Tensor, TargetUnits, float]:
     """Targets to train on, their units, and the ridge in units of the largest sample weight."""
-    if data.sample_weight is not None:
-        ridge /= float(data.sample_weight[data.rows].max())
-    return data.units.encode(data.Y[data.rows], like), data.units, ridge
+    weight = data.training_weight
+    if weight is not None:
+        ridge /= float(weight.max())
+    return data.units.encode(data.training_Y, like), data.units, ridge

@@ -82,6 +82,7 @@ def parameters(
     ridge: float | None,
     scale: str,
     metric: bool,
+    centers: str,
     memory: str,
     device: str,
     n_jobs: int | None,
@@ -100,6 +101,7 @@ def parameters(
         "ridge": "auto" if ridge is None else ridge,
         "scale": SCALES[scale],
         "metric": "auto" if metric else False,
+        "n_centers": number_of_centers(centers),
         "memory_limit": memory,
         "device": device,
         "n_jobs": n_jobs,
@@ -179,3 +181,12 @@ def estimator(task: str, parameters: Parameters) -> Model:
     """An estimator that is ready to be fitted."""
     kind = KernelClassifier if task == "classification" else KernelRegressor
     return kind(**parameters)
+
+
+def number_of_centers(given: str) -> int | str | None:
+    """The value of --centers as the estimator's parameter."""
+    if given in ("auto", "all"):
+        return None if given == "all" else given
+    if not given.isdecimal() or not int(given):
+        raise CallError(f"--centers must be a whole number, at least 1, all or auto. Got {given!r}.")
+    return int(given)

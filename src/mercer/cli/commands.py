@@ -16,6 +16,7 @@ import typer
 from mercer.cli.options import (
     Bandwidth,
     Categorical,
+    Centers,
     Data,
     DemoRows,
     Device,
@@ -107,6 +108,7 @@ def plan(
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
+    centers: Centers = "auto",
     memory: Memory = "auto",
     capacity: Annotated[
         float | None,
@@ -146,7 +148,7 @@ def plan(
             bounds,
         ),
         choices.parameters(
-            kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+            kernel.value, bandwidth, ridge, scale.value, metric, centers, memory, device, n_jobs, seed
         ),
         capacity,
         cluster,
@@ -194,6 +196,7 @@ def fit(
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
+    centers: Centers = "auto",
     epochs: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")
     ] = 100,
@@ -261,7 +264,7 @@ def fit(
         resume=resume,
     )
     parameters = choices.parameters(
-        kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+        kernel.value, bandwidth, ridge, scale.value, metric, centers, memory, device, n_jobs, seed
     )
     parameters["max_iter"] = epochs
     if ranks is not None:

@@ -122,6 +122,14 @@ Metric = Annotated[
         help="Learn how much each feature counts, where that lowers the leave-one-out error.",
     ),
 ]
+Centers = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER",
+        help="Centres of the model: a number, all for every row, or auto: every row if that takes no "
+        "more than two minutes, otherwise as many as do.",
+    ),
+]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory limit, such as 4GB.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
 Jobs = Annotated[

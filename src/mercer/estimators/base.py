@@ -37,6 +37,14 @@ from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, s
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
 from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
+from mercer.estimators.streams import (
+    FirstPass,
+    first_pass,
+    is_stream,
+    refuse_with_stream,
+    seed_of,
+    streamed_data,
+)
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
     as_numpy,
@@ -183,6 +191,14 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         group: Group | None,
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
+        if is_stream(X, y):
+            refuse_with_stream(X_val=X_val, sample_weight=sample_weight, resume=resume, ranks=group)
+            seed = seed_of(self.random_state)
+            known = first_pass(self, X, seed)
+            if not known.is_whole:
+                return self._train_on_stream(X, known, seed, events)
+            X, y, sample_weight = known.X, known.y[known.numbers], known.sample_weight
+            sample_weight = None if sample_weight is None else sample_weight[known.numbers]
         X, y, sample_weight, targets = self._validate(X, y, sample_weight, group)
         X_val, y_val = held_out_data(self, *whole(X_val, y_val, group))
         weight = self._row_weights(sample_weight, y)
@@ -228,6 +244,32 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             group=group,
         )
         return self._commit(fitted, data, targets, y, y_val)
+
+    def _train_on_stream(self, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
+        """Fit on a stream of which only a sample fits into memory."""
+        targets, y = self._read_targets(known.y)
+        known = replace(known, y=y)
+        weight = self._row_weights(known.sample_weight, y)
+        hold_out = holds_out(self.early_stopping, len(y), self.ridge == "auto")
+        fraction = self.validation_fraction
+        parts = streamed_data(self, rows, known, targets, weight, fraction, hold_out, seed)
+        data, sampled, held_out = parts
+        y_val = y[held_out]
+        known_y = (y[sampled], y_val if len(held_out) else None)
+
+        def snapshot(fitted: Fitted) -> KernelEstimator:
+            model = copy.copy(self)
+            model._commit(fitted, data, targets, *known_y)
+            return model
+
+        fitted = fit(
+            data,
+            self._settings(),
+            score=lambda decision: targets.score(y_val, to_numpy(decision)),
+            events=events,
+            snapshot=snapshot,
+        )
+        return self._commit(fitted, data, targets, *known_y)
 
     def _commit(
         self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None

@@ -36,7 +36,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         X_val: Any = None,
@@ -47,6 +47,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
 
         `X_val` and `y_val` replace the part that would be held out.  `resume` is a checkpoint of an
         interrupted fit on the same data.
+
+        Without y, X is a stream of chunks (X, y) or (X, y, sample_weight): a list of them, an object
+        whose iteration starts again, or a function that returns an iterator.  It is read once before
+        training and once in each epoch, and only a sample of its rows is ever in memory.
         """
         return self._fit(X, y, sample_weight, X_val, y_val, resume)
 

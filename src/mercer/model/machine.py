@@ -65,6 +65,10 @@ class KernelMachine:
         """Inputs ready for the kernel."""
         return self.inputs.points(x, None, self.alpha, reach=self.kernel.reach(self.alpha.dtype))
 
+    def points_of_rows(self, x: Matrix) -> Points:
+        """Rows to train on, that are not all in memory, ready for the kernel, as floats."""
+        return self.inputs.points(x, None, self.alpha, as_floats=True)
+
     def to(self, device: torch.device | str) -> KernelMachine:
         """The same machine on another device."""
         return replace(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.points import Points
+from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
 from mercer.operators.summation import Scratch, Tile, pieces, shaped, tile_elements
@@ -37,7 +38,7 @@ class CentresOperator:
     def __init__(
         self,
         kernel: Kernel,
-        rows: Points,
+        rows: Points | StreamedPoints,
         centres: Points,
         n_outputs: int,
         *,

@@ -78,14 +78,15 @@ def choose_with_centres(
     requests: Requests,
     n_held_out: int,
     data_on_disk: bool,
-    centres: Points | None = None,
+    n_rows: int | None = None,
 ) -> tuple[Plan, LevelledKernel]:
-    """Choose s, q, m and eta for p centres, the first of the points or others, and their budget."""
-    n, d = points.shape
+    """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
+
+    The points may be a sample of `n_rows`.
+    """
+    n, d = n_rows or len(points), points.shape[1]
     # Estimates need points that are not in the subsample, and all of that are centres.
     few = points[: p + FRESH_POINTS]
-    if centres is not None:
-        few = centres.followed_by(points[:FRESH_POINTS])
     if requests.subsample_size is not None and requests.subsample_size > p:
         raise ValueError(
             f"`subsample_size` must be at most the number of centres, {p}, which it is a part of. Got "

@@ -73,6 +73,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         *last,
         ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
     ]
+    if plan.n_centers is not None:
+        several = f"of the model, and at most {plan.n_temporary:,} temporary ones between projections"
+        shown.insert(1, ("centres", f"{plan.n_centers:,}", several))
     if plan.ranks > 1:
         first, later = (in_words(size) for size in plan.sent_bytes)
         meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
@@ -86,6 +89,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         if plan.expected_seconds > LONG_SECONDS:
             meaning += f"; {_faster(plan)}"
         shown.append(("time in all", time_in_words(plan.expected_seconds), meaning))
+    if plan.all_centers_seconds is not None:
+        meaning = "predicted with every row as a centre (n_centers=None)"
+        shown.append(("all centres", time_in_words(plan.all_centers_seconds), meaning))
     return shown + notes
 
 
@@ -109,8 +115,8 @@ def html_table(plan: Plan) -> str:
 def _faster(plan: Plan) -> str:
     """What would take less time, where a run takes long."""
     if plan.kept_memory < plan.n**2 / 2 and plan.expected_epochs != 1:
-        return "try a sample of the rows first; more memory would make later epochs faster"
-    return "try a sample of the rows first"
+        return "fewer centres (n_centers) would be faster, and later epochs with more memory"
+    return "fewer centres (n_centers) would be faster"
 
 
 def _kept(plan: Plan) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.data.rows import widest
+from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.projection import Projection
@@ -131,7 +132,7 @@ def assemble(
 
 def assemble_with_centres(
     kernel: Kernel,
-    points: Points,
+    points: Points | StreamedPoints,
     centres: Points,
     y: Tensor,
     step: Step,
@@ -153,12 +154,14 @@ def assemble_with_centres(
 
     `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
     centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
-    K over the centres and between held-out points and centres.
+    K over the centres and between held-out points and centres.  Points of a stream are visited in
+    their own order.
     """
     n, n_outputs = y.shape
     p, s = len(centres), len(preconditioner.V)
     at_once = rows_at_once or min(panel_rows(points.device), max(p, FEWEST_AT_ONCE))
-    schedule = make_schedule(n, 0, step.m, at_once, triangular=False)
+    shuffled = isinstance(points, Points)
+    schedule = make_schedule(n, 0, step.m, at_once, triangular=False, shuffled=shuffled)
     of_centres = make_schedule(p, s, step_on_centres.m, at_once, triangular=False)
     validation = None
     if held_out is not None:

@@ -36,10 +36,15 @@ class Guard:
         return not residual <= DIVERGED_BATCH * self.nothing
 
     def epoch_diverged(self, state: State) -> bool:
-        """At the end of an epoch.  Its last steps have no later residual to show what they did."""
+        """At the end of an epoch.  Its last steps have no later residual to show what they did.
+
+        With fewer centres than rows, an earlier epoch may have had lower residuals on its way: rows of
+        a stream can be sorted.
+        """
         if not bool(torch.isfinite(state.weights).all()):
             return True
-        most = max(DIVERGED_EPOCH * state.progress.best_residual, ROUNDING_SHARE * self.nothing)
+        best = state.progress.best_residual if state.remembered is None else self.nothing
+        most = max(DIVERGED_EPOCH * best, ROUNDING_SHARE * self.nothing)
         return state.progress.residual > most
 
     def is_noisy(self, state: State) -> bool:

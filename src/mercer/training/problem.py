@@ -12,6 +12,7 @@ from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
 from mercer.data.rows import Array, Matrix, SharedRows
+from mercer.data.streams import RowStream, StreamedPoints
 from mercer.data.targets import TargetUnits
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
@@ -20,6 +21,15 @@ from mercer.operators.sharded import Deal
 from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Rows of a stream, and what belongs to them in training order."""
+
+    rows: RowStream
+    Y: Array  # (n, l)
+    sample_weight: Array | None  # (n,)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Data:
     sample_weight: Array | None = None  # (N,)
     strata: Array | None = None  # (N,)  classes, whose shares a sample should keep
     classes: bool = False  # the columns of Y stand for classes, and not each for a number of its own
+    stream: Streamed | None = None  # what is trained on, where the rows here are a sample of it
 
     @property
     def own_scales(self) -> bool:
@@ -43,8 +54,19 @@ class Data:
     @cached_property
     def units(self) -> TargetUnits:
         """The units of the targets on the rows to train on."""
-        weight = None if self.sample_weight is None else self.sample_weight[self.rows]
-        return TargetUnits.of(self.Y[self.rows], weight, own_scales=self.own_scales)
+        return TargetUnits.of(self.training_Y, self.training_weight, own_scales=self.own_scales)
+
+    @property
+    def training_Y(self) -> Array:
+        """Targets in training order, (n, l)."""
+        return self.Y[self.rows] if self.stream is None else self.stream.Y
+
+    @property
+    def training_weight(self) -> Array | None:
+        """Weights of rows in training order, (n,)."""
+        if self.stream is not None:
+            return self.stream.sample_weight
+        return None if self.sample_weight is None else self.sample_weight[self.rows]
 
     @property
     def comparable_Y(self) -> Array:
@@ -95,4 +117,4 @@ class Problem:
     y: Tensor  # (n, l)  centred
     selection: Selection | None
     left_out: LeftOut | None = None
-    points: Points | None = None  # to train on, where they are not the centres
+    points: Points | StreamedPoints | None = None  # to train on, where they are not the centres
