@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
 from mercer.data.streams import RowStream, StreamedPoints
 from mercer.engine import Limits, Requests, Resource, Step
@@ -204,10 +206,9 @@ def test_as_many_centres_as_rows_is_the_method_without_projections():
 
 
 def test_a_model_of_few_centres_holds_and_evaluates_only_these(tmp_path):
-    import mercer
 
     x, y = waves(6000)
-    model = KernelRegressor(n_centers=300, random_state=0).fit(x, y[:, 0])
+    model = KernelRegressor(**STREAM, n_centers=300).fit(x, y[:, 0])
     assert model.plan_.n_centers == 300
     assert len(model.machine_.centres) == 300
     assert model.score(x, y[:, 0]) > 0.6
@@ -408,3 +409,60 @@ def test_weights_of_a_stream_come_with_its_chunks():
     ]
     model = KernelRegressor(**STREAM, n_centers=300, memory_limit="2MB").fit(chunks)
     assert model.score(x[1::2], y[1::2, 0]) > 0.7
+
+
+def test_the_users_own_centres_are_those_of_the_model(tmp_path):
+    x, y = waves(5000)
+    centres = np.random.default_rng(5).normal(size=(300, 5))
+    options = {**STREAM, "max_iter": 30, "early_stopping": False, "ridge": 1.0, "precision": "float64"}
+    model = KernelRegressor(**options).fit(x, y[:, 0], centers=centres)
+    assert model.plan_.n_centers == 300
+    K = oracles.laplacian(x, centres, 3.0)
+    target = y - y.mean()
+    alpha = oracles.projected_solution(K, oracles.laplacian(centres, centres, 3.0), target, 1.0)
+    found = model.predict(x)[:, None] - y.mean()
+    assert np.linalg.norm(found - K @ alpha) < 0.01 * np.linalg.norm(K @ alpha)
+    path = tmp_path / "run.checkpoint"
+
+    class Stop(Callback):
+        def on_epoch_end(self, run):
+            return "enough" if len(run.history) == 2 else None
+
+    callbacks = [Checkpoint(path, minutes=0), Stop()]
+    KernelRegressor(**options, callbacks=callbacks).fit(x, y[:, 0], centers=centres)
+    resumed = KernelRegressor(**options).fit(x, y[:, 0], centers=centres, resume=path)
+    assert np.array_equal(resumed.dual_coef_, model.dual_coef_)
+    with pytest.raises(ValueError, match="centers"):
+        KernelRegressor(**options).fit(x, y[:, 0], centers=centres + 1, resume=path)
+
+
+def test_partial_fit_comes_near_one_epoch_on_all_rows():
+    x, y = waves(24_000)
+    test = slice(20_000, None)
+    model = KernelRegressor(**STREAM, n_centers=500)
+    scores = []
+    for i in range(0, 20_000, 2_000):
+        model.partial_fit(x[i : i + 2_000], y[i : i + 2_000, 0])
+        scores.append(model.score(x[test], y[test, 0]))
+    whole = KernelRegressor(**STREAM, n_centers=500, max_iter=1).fit(x[:20_000], y[:20_000, 0])
+    assert model.n_samples_seen_ == 20_000
+    assert len(model.machine_.centres) == 500
+    assert scores[-1] > scores[0]
+    assert 1 - scores[-1] < 1.2 * (1 - whole.score(x[test], y[test, 0]))
+
+
+def test_partial_fit_needs_all_classes_once(tmp_path):
+    x, y = waves(6_000)
+    labels = np.digitize(y[:, 0], [-1, 1])
+    first = labels[:2_000] < 2
+    model = KernelClassifier(**STREAM, n_centers=300)
+    model.partial_fit(x[:2_000][first], labels[:2_000][first], classes=[0, 1, 2])
+    assert not (model.predict(x) == 2).any()
+    for part in (slice(2_000, 4_000), slice(4_000, 6_000)):
+        model = pickle.loads(pickle.dumps(model)).partial_fit(x[part], labels[part])
+    assert (model.predict(x) == 2).any()
+    assert model.score(x, labels) > 0.7
+    model.save(tmp_path / "model.mercer")
+    assert np.array_equal(mercer.load(tmp_path / "model.mercer").predict(x), model.predict(x))
+    with pytest.raises(ValueError, match="`classes` must name all"):
+        KernelClassifier(**STREAM).partial_fit(x, labels, classes=[0, 1])

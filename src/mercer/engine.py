@@ -40,16 +40,18 @@ from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
 from mercer.files.origin import Origin
 from mercer.kernels.base import Kernel
+from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
 from mercer.planning.calibration import measure_resource
+from mercer.planning.centres import choose_with_centres
 from mercer.planning.choose import Requests, choose
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource
-from mercer.preparation import Settings, check_range, prepare
+from mercer.preparation import Settings, check_range, measured_resource, prepare
 from mercer.processes.group import Group
 from mercer.selection.setting import SettingRequest
 from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres
@@ -102,6 +104,8 @@ predict_seconds = with_predicted_seconds
 # Rounding error beyond which a fit in float32 is not to be trusted: of predictions, as a share of the
 # spread of the targets, and of kernel values, as a share of their variation.
 COARSE = 0.1
+# The shortest step of passes over further rows, in units of the plan's: later rows still count.
+SHORTEST_STEP = 0.1
 
 
 @dataclass(frozen=True)
@@ -249,6 +253,61 @@ def fit(
         "towards zero, or use another bandwidth"
     )
     return trained(problem).with_note(note).with_honest_reason(settings.limits)
+
+
+@dataclass(frozen=True)
+class Levelled:
+    """What passes over further rows share: made for the centres of a machine."""
+
+    plan: Plan
+    preconditioner: LevelledKernel
+
+
+def pass_over(
+    machine: KernelMachine,
+    data: Data,
+    settings: Settings,
+    ridge: float,
+    n_seen: int,
+    known: Levelled | None,
+) -> tuple[KernelMachine, Levelled]:
+    """The machine after one pass over further rows, with the centres and the weights that it has.
+
+    The ridge is that of all rows seen, these included, and counts in proportion.  The more rows were
+    seen, the shorter are the steps: the noise of each then averages out.
+    """
+    points, centres = machine.points(data.X), machine.centres
+    assert isinstance(centres, Points)
+    if points.is_bytes != centres.is_bytes:
+        points, centres = points.as_floats(), centres.as_floats()
+    check_range(points)
+    p, l = machine.alpha.shape
+    if known is None:
+        few = centres.followed_by(points[:FRESH_POINTS])
+        resource = measured_resource(settings, Group())
+        arguments = (resource, ridge, settings.requests, 0, False)
+        known = Levelled(*choose_with_centres(machine.kernel, few, p, l, *arguments))
+    plan, y = known.plan, machine.units.encode(data.Y, machine.alpha)
+    weight, share = data.training_weight, len(data.Y) / n_seen
+    eta = plan.step.eta * min(1.0, max(SHORTEST_STEP, 2 * share))
+    training = assemble_with_centres(
+        machine.kernel,
+        points,
+        centres,
+        y,
+        replace(plan.step, eta=eta, m=min(plan.step.m, len(y))),
+        plan.step_on_centres,
+        known.preconditioner,
+        replace(settings.limits, max_iter=1),
+        ridge=ridge * share,
+        n_temporary=plan.n_temporary,
+        kept_memory=plan.kept_memory,
+        kept_as=plan.kept_as,
+        sample_weight=None if weight is None else torch.from_numpy(weight).to(y)[:, None],
+        start_from=machine.alpha,
+    )
+    training.run()
+    return replace(machine, alpha=training.model.lasting(training.state.weights).clone()), known
 
 
 def _training(

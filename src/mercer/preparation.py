@@ -17,6 +17,7 @@ from mercer.data.rows import chunks, widest
 from mercer.data.streams import StreamedPoints
 from mercer.data.targets import TargetUnits
 from mercer.kernels import Custom, Gaussian, as_kernel, in_units
+from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
@@ -70,11 +71,11 @@ def prepare(
     In a group, rank 0 chooses for all, meanwhile on all cores of its host.
     """
     ranks = group or Group()
-    resource = _resource(settings, ranks)
+    resource = measured_resource(settings, ranks)
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable_each)
     solves = _may_solve(data, settings, resource)
-    bytes_pay = resource.integer_gain > 1 and data.stream is None
+    bytes_pay = resource.integer_gain > 1 and data.stream is None and data.centers is None
     chosen = _choose_setting(data, settings, resource, bytes_pay, solves, on_stage, ranks)
     if settings.setting.inputs is not None:
         _check_known(settings.setting.inputs, data)
@@ -141,14 +142,20 @@ def prepare(
         return plan, preconditioner
 
     p = _n_centers(settings, len(y), points, y.shape[1], resource)
+    if data.centers is not None:
+        p = len(data.centers)
     if p is not None and not solves:
         assert isinstance(points, Points)
+        centres, known = points[:p], points
+        if data.centers is not None:
+            centres = chosen.inputs.points(data.centers, None, like, as_floats=True)
+            known = centres.followed_by(points[:FRESH_POINTS])
         on_disk = data.stream is not None or rows_each(points) > limit
         n_held_out = data.n_held_out
         plan, preconditioner = choose_with_centres(
-            kernel, points, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk, len(y)
+            kernel, known, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk, len(y)
         )
-        machine = KernelMachine(kernel, chosen.inputs, points[:p], y.new_zeros(p, y.shape[1]), units)
+        machine = KernelMachine(kernel, chosen.inputs, centres, y.new_zeros(p, y.shape[1]), units)
         rows: Points | StreamedPoints = points
         if data.stream is not None:
             rows = StreamedPoints(data.stream.rows, machine.points_of_rows, like, points.shape[1])
@@ -212,13 +219,14 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
         setting.ridge is None
         and settings.requests == Requests()
         and data.n_held_out == 0
+        and data.centers is None
         and widest(settings.device) == torch.float64
         and (isinstance(setting.kernel, str) or not isinstance(as_kernel(setting.kernel, 1.0), Custom))
         and is_small(len(data.rows), data.Y.shape[1], resource)
     )
 
 
-def _resource(settings: Settings, group: Group) -> Resource:
+def measured_resource(settings: Settings, group: Group) -> Resource:
     """The devices of all ranks, or the one that the user specified, shared by them."""
     if settings.resource is not None:
         resource = settings.resource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from mercer.engine import (
     SettingRequest,
     Settings,
     fit,
+    pass_over,
     prepare,
 )
 from mercer.estimators.fit_warnings import warn_after_fit
@@ -39,6 +40,7 @@ from mercer.estimators.saved_model import save
 from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
 from mercer.estimators.streams import (
     FirstPass,
+    first_centers,
     first_pass,
     is_stream,
     refuse_with_stream,
@@ -53,6 +55,7 @@ from mercer.estimators.validation import (
     held_out_data,
     like,
     more_rows,
+    own_centers,
     row_weights,
     to_numpy,
     training_data,
@@ -80,6 +83,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     history_: History
     converged_: bool
     dual_coef_: Array
+    n_samples_seen_: int  # by `partial_fit`
     _targets: Targets
 
     def __init__(
@@ -149,7 +153,16 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         """Set the attributes that depend on targets, given decisions on rows not trained on, if any."""
         self._targets = targets
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, resume: Any) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        resume: Any,
+        centers: Any = None,
+    ) -> Self:
         """Fit a twin and take over its state at the end: a fit that fails changes nothing."""
         check_parameters(self)
         with ranks(find_device(self.device)) as group:
@@ -157,7 +170,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             events = Events(self.callbacks, self.verbose) if speaks else Events()
             twin = self._twin()
             with threads(self.n_jobs, cores_for(group)):
-                notes = twin._train(X, y, sample_weight, X_val, y_val, resume, events, group)
+                notes = twin._train(X, y, sample_weight, X_val, y_val, resume, centers, events, group)
             if self.memory_limit != "auto":
                 release_memory()  # whoever sets a limit does not want it held for the next fit
             self.__dict__ = twin.__dict__
@@ -187,12 +200,14 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         X_val: Any,
         y_val: Any,
         resume: Any,
+        centers: Any,
         events: Events,
         group: Group | None,
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
         if is_stream(X, y):
-            refuse_with_stream(X_val=X_val, sample_weight=sample_weight, resume=resume, ranks=group)
+            given = {"sample_weight": sample_weight, "X_val": X_val, "resume": resume}
+            refuse_with_stream(**given, centers=centers, ranks=group)
             seed = seed_of(self.random_state)
             known = first_pass(self, X, seed)
             if not known.is_whole:
@@ -215,7 +230,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 inputs=None if inputs.scale is None else inputs,
             )
             settings = replace(settings, setting=setting)
-        origin = self._origin(X, y, targets, weight, X_val, y_val, old)
+        origin = self._origin(X, y, targets, weight, X_val, y_val, old, centers)
         saved = None
         if group is None:
             saved = None if resume is None else Saved.read(resume, origin)
@@ -223,6 +238,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             check_same(group, facts(self, origin))
             saved = saved_run(resume, self.callbacks, origin, group)
         data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved, group)
+        if centers is not None:
+            data = replace(data, centers=own_centers(self, centers))
         if len(held_out):
             y_val = y[held_out]
 
@@ -392,6 +409,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         X_val: Matrix | None,
         y_val: Array | None,
         old: Array | None,
+        centers: Any = None,
     ) -> Origin:
         """What decides the result of this fit, by the names that the user knows."""
         parameters = {name: getattr(self, name) for name in DECISIVE}
@@ -404,8 +422,38 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 "X_val": X_val,
                 "y_val": None if y_val is None else targets.encode(y_val),
                 "warm_start": old,
+                "centers": None if centers is None else own_centers(self, centers),
             },
         )
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: Callable[[Self], None]) -> Self:
+        """One pass over the rows; the first call fits a model to them, which `first` prepares."""
+        check_parameters(self)
+        if not hasattr(self, "machine_"):
+            model = self._twin()
+            model.n_centers = first_centers(self.n_centers, len(X))
+            first(model)
+            model._fit(X, y, sample_weight, None, None, None)
+            model.n_centers = self.n_centers
+            model.n_samples_seen_ = len(X)
+            self.__dict__ = model.__dict__
+            return self
+        with threads(self.n_jobs):
+            x, y = more_rows(self, X), np.asarray(as_numpy(y))
+            if len(x) != len(y):
+                raise ValueError(f"`X` and `y` must have as many rows. Got {len(x)} and {len(y)}.")
+            weight = self._row_weights(sample_weight, y)
+            Y = self._targets.encode(y)
+            data = Data(x, Y, np.arange(len(y)), None, None, weight, None, self._targets.classify)
+            seen = getattr(self, "n_samples_seen_", len(self.machine_.alpha)) + len(y)
+            settings = replace(self._settings(), device=self.machine_.device)
+            known = self.__dict__.get("_levelled")
+            machine, self._levelled = pass_over(self.machine_, data, settings, self.ridge_, seen, known)
+        self.machine_, self.n_samples_seen_ = machine, seen
+        p = len(machine.alpha)
+        self._set_dual_coef(np.arange(p), p)
+        self.plan_ = replace(self.plan_, n=seen, n_centers=p)
+        return self
 
     def plan(self, X: Any, y: Any, *, resource: Resource | None = None) -> Plan:
         """The plan that `fit` would follow for this data, without training.
@@ -513,7 +561,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             (group or Group()).decided(lambda: save(model, path, metadata))
 
     def __getstate__(self) -> Any:
-        state = super().__getstate__()
+        state = {name: value for name, value in super().__getstate__().items() if name != "_levelled"}
         return {**state, "callbacks": ()} if self.__dict__.get("callbacks") else state
 
     def __sklearn_tags__(self) -> Any:

@@ -42,17 +42,29 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
         X_val: Any = None,
         y_val: Any = None,
         resume: str | os.PathLike[str] | None = None,
+        centers: Any = None,
     ) -> Self:
         """Train on X, (n, d), and targets y, (n,) or (n, l).
 
         `X_val` and `y_val` replace the part that would be held out.  `resume` is a checkpoint of an
-        interrupted fit on the same data.
+        interrupted fit on the same data.  `centers`, (p, d), are used as centres instead of rows of X.
 
         Without y, X is a stream of chunks (X, y) or (X, y, sample_weight): a list of them, an object
         whose iteration starts again, or a function that returns an iterator.  It is read once before
         training and once in each epoch, and only a sample of its rows is ever in memory.
         """
-        return self._fit(X, y, sample_weight, X_val, y_val, resume)
+        return self._fit(X, y, sample_weight, X_val, y_val, resume, centers)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train further on more rows, in one pass over them.
+
+        The first call fits a model to its rows, with `n_centers` of them as centres ("auto": at most
+        4,000), and chooses kernel, ridge and the scale of features and targets.  Every further call
+        keeps all of that and takes one pass of descent over its rows.  After a stream of rows in random
+        order, the model is near the one that `fit` would find with the same centres, but not the
+        solution of its equations; where the rows change with time, it follows them.
+        """
+        return self._partial_fit(X, y, sample_weight, lambda model: None)
 
     def _read_targets(self, y: Array) -> tuple[Targets, Array]:
         return Numbers(single=y.ndim == 1), y

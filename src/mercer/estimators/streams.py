@@ -21,9 +21,18 @@ from mercer.training.problem import Data, Streamed
 # all.
 SAMPLE_ROWS_EACH = 2
 FEWEST_SAMPLED = 200_000
+# Centres that `partial_fit` takes from the rows of its first call, unless told how many.
+MOST_FIRST_CENTRES = 4_000
 # Rows of a block that is permuted, at most, and its share of the memory.
 MOST_IN_BLOCK = 1 << 16
 BLOCK_SHARE = 1 / 32
+
+
+def first_centers(n_centers: Any, n: int) -> int | None:
+    """The number of centres for a first call of `partial_fit` with n rows; None for all of them."""
+    if n_centers is None or n_centers == "auto":
+        n_centers = min(n, MOST_FIRST_CENTRES)
+    return None if n_centers >= n else int(n_centers)
 
 
 def is_stream(X: Any, y: Any) -> bool:
@@ -140,7 +149,7 @@ def streamed_data(
         None if weight is None else weight[sampled],
         targets.strata(known.y[sampled]),
         targets.classify,
-        streamed,
+        stream=streamed,
     )
     return found, sampled, held_out
 

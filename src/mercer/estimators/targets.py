@@ -66,8 +66,8 @@ class Labels:
     classify: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, y: Array) -> tuple[Labels, Array]:
-        """The labels of y, and y as one column of them or as an indicator matrix."""
+    def of(cls, y: Array, known: Array | None = None) -> tuple[Labels, Array]:
+        """The labels of y, or those `known`, and y as one column of them or as an indicator matrix."""
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             return cls(np.arange(y.shape[1]), True), y
@@ -77,7 +77,9 @@ class Labels:
                 f"{y.shape[1]} columns with other values: fit one classifier for each column."
             )
         y = column_or_1d(y, warn=True)
-        classes = np.unique(y)
+        classes = np.unique(y) if known is None else known
+        if not np.isin(y, classes).all():
+            raise ValueError("`classes` must name all classes of `y`. Got others in `y` as well.")
         if len(classes) < 2:
             raise ValueError(
                 "`y` must contain at least 2 classes. Got 1 class instead: "

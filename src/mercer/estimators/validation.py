@@ -43,6 +43,13 @@ def more_rows(estimator: Any, X: Any) -> Array | Tensor:
     return np.asarray(validate_data(estimator, as_numpy(X), reset=False, dtype=_types(X)))
 
 
+def own_centers(estimator: Any, centers: Any) -> Array | Tensor:
+    """The user's own centres in random order, so that the first of them are a sample."""
+    found = more_rows(estimator, centers)
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0))
+    return found[order] if isinstance(found, Tensor) else found[order.numpy()]
+
+
 def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None, Array | None]:
     """A held-out part given by the user, if any."""
     if (X_val is None) != (y_val is None):

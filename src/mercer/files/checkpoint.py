@@ -142,8 +142,11 @@ class Saved:
         V = stored_tensor(self.tensors, "levelled.V", (None, None), *FLOATS)
         D = stored_tensor(self.tensors, "levelled.D", (V.shape[1],), *FLOATS)
         p = plan.n_weighted
-        expect(len(V) <= p <= len(y), "the subsample must be some of the centres, and these of the rows")
+        given = len(y) if data.centers is None else len(data.centers)
+        expect(len(V) <= p <= given, "the subsample must be some of the centres, and these of the rows")
         centres = points if plan.n_centers is None else points[:p]
+        if data.centers is not None:
+            centres = inputs.points(data.centers, None, like, as_floats=True)
         return Problem(
             kernel_from_dict(contents.kernel),
             contents.ridge,
@@ -199,8 +202,8 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
     expect(
-        plan.n_centers is None or (1 <= plan.n_centers < n and 0 <= plan.n_temporary <= n),
-        "there must be fewer centres and temporary centres than rows",
+        plan.n_centers is None or (plan.n_centers >= 1 and 0 <= plan.n_temporary <= n),
+        "there must be a centre, and no more temporary centres than rows",
     )
     expect(plan.precision in ("float32", "float64"), "the precision must be float32 or float64")
     check_plan(plan)

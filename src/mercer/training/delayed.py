@@ -18,10 +18,12 @@ Sayed, "Variance-reduced stochastic learning under random reshuffling", 2020).  
 columns of a product that is computed anyway.
 
 In the first epoch there is nothing to remember, and its weights are noisy.  They are averaged over the
-second half of it.  Later steps are half as long, because differences have twice the variance.
+second half of it.  Later steps are at most half as long.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -40,6 +42,11 @@ LAG = 1.0
 MOST_PASSES = 4
 # Share of the mean square of P H that its weights may miss.
 DRIFT_MISSING = 0.01
+# Later steps, in units of the first epoch's: differences of residuals have twice their variance.  And H
+# counts every row in full, so steps must do so too, but for this share of rows, which need shorter ones.
+LATER_STEP = 0.5
+RARE_ROWS = 0.001
+FEWEST_SAFE = 1 / 16
 
 
 class DelayedProjection:
@@ -168,9 +175,10 @@ class DelayedProjection:
         known.gradient += known.change
         step = self.projection.levelled(known.gradient.to(alpha) + self.ridge * known.values)  # (p, l)
         size = float(step.square().mean())
-        grew = size > progress.gradient and progress.residual > progress.last_residual
-        if grew or not progress.remembers:
-            progress.step = progress.step.halved()
+        if not progress.remembers:
+            _shorten(state, LATER_STEP * max(FEWEST_SAFE, float(state.safe.quantile(RARE_ROWS))))
+        elif size > progress.gradient and progress.residual > progress.last_residual:
+            _shorten(state, 0.5)
         progress.gradient, progress.last_residual, progress.remembers = size, progress.residual, True
 
     @property
@@ -184,6 +192,13 @@ class DelayedProjection:
         self._fixed = self._alpha[: len(self._fixed)].clone()
         self._pending.zero_()
         self._top = None
+
+
+def _shorten(state: State, factor: float) -> None:
+    """Shorter steps from here on; rows that had to take shorter ones need not be held back as much."""
+    step = state.progress.step
+    state.progress.step = replace(step, eta=step.eta * factor)
+    state.safe.div_(factor).clamp_(max=1.0)
 
 
 def _known(state: State) -> Remembered:

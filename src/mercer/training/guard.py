@@ -35,15 +35,14 @@ class Guard:
     def batch_diverged(self, residual: float) -> bool:
         return not residual <= DIVERGED_BATCH * self.nothing
 
-    def epoch_diverged(self, state: State) -> bool:
+    def epoch_diverged(self, state: State, sorted_rows: bool = False) -> bool:
         """At the end of an epoch.  Its last steps have no later residual to show what they did.
 
-        With fewer centres than rows, an earlier epoch may have had lower residuals on its way: rows of
-        a stream can be sorted.
+        Rows in an order of their own can be sorted, and have had lower residuals on the way.
         """
         if not bool(torch.isfinite(state.weights).all()):
             return True
-        best = state.progress.best_residual if state.remembered is None else self.nothing
+        best = self.nothing if sorted_rows else state.progress.best_residual
         most = max(DIVERGED_EPOCH * best, ROUNDING_SHARE * self.nothing)
         return state.progress.residual > most
 

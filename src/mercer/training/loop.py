@@ -153,7 +153,8 @@ class Training:
             if ended is not None:
                 reason = ended
                 break
-            if diverged or self.guard.epoch_diverged(self.state):
+            sorted_rows = self.delayed is not None and not self.schedule.shuffled
+            if diverged or self.guard.epoch_diverged(self.state, sorted_rows):
                 self.guard.restart(self.state)
                 if self.held_out is not None and self.state.best is None:
                     self.held_out.begin(self.model, self.state)

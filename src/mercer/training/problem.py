@@ -44,6 +44,7 @@ class Data:
     sample_weight: Array | None = None  # (N,)
     strata: Array | None = None  # (N,)  classes, whose shares a sample should keep
     classes: bool = False  # the columns of Y stand for classes, and not each for a number of its own
+    centers: Matrix | None = None  # (p, d)  the user's own, in random order
     stream: Streamed | None = None  # what is trained on, where the rows here are a sample of it
 
     @property
