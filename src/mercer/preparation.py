@@ -144,6 +144,13 @@ def prepare(
     p = _n_centers(settings, len(y), points, y.shape[1], resource)
     if data.centers is not None:
         p = len(data.centers)
+    if p is not None and ranks.size > 1:
+        if settings.n_centers != "auto" or data.centers is not None:
+            raise ValueError(
+                f"Several ranks train with every row as a centre. Got {p:,} centres: use one process, or "
+                "n_centers=None."
+            )
+        p = None
     if p is not None and not solves:
         assert isinstance(points, Points)
         centres, known = points[:p], points

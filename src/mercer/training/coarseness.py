@@ -8,6 +8,7 @@ then finds no weights to speak of, so their rounding error does not show it.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,8 @@ def kernel_rounding(machine: KernelMachine, data: Data) -> float:
         return 0.0
     rows = machine.centres[:MEASURED_ROWS]
     like = torch.zeros((), dtype=dtype, device=machine.device)
-    exact = machine.inputs.points(data.X, data.rows[:MEASURED_ROWS], like, True)
+    given, few = (data.X, data.rows) if data.centers is None else (data.centers, np.arange(len(rows)))
+    exact = machine.inputs.points(given, few[:MEASURED_ROWS], like, True)
     K = machine.kernel.block(exact, exact, same=True)  # (R, R)
     error = machine.kernel.block(rows, rows, same=True).to(dtype) - K  # (R, R)
     size = float(_centred(K).norm())
