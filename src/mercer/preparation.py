@@ -147,7 +147,7 @@ def prepare(
     if p is not None and ranks.size > 1:
         if settings.n_centers != "auto" or data.centers is not None:
             raise ValueError(
-                f"Several ranks train with every row as a centre. Got {p:,} centres: use one process, or "
+                f"Several ranks train with every row as a centre. Got {p:,} centres: use one rank, or "
                 "n_centers=None."
             )
         p = None

@@ -43,10 +43,12 @@ MOST_PASSES = 4
 # Share of the mean square of P H that its weights may miss.
 DRIFT_MISSING = 0.01
 # Later steps, in units of the first epoch's: differences of residuals have twice their variance.  And H
-# counts every row in full, so steps must do so too, but for this share of rows, which need shorter ones.
+# counts every row in full, so steps must be short enough for the row that needs the shortest.
 LATER_STEP = 0.5
-RARE_ROWS = 0.001
-FEWEST_SAFE = 1 / 16
+# Residuals this many times the lowest so far show that steps are too long: training goes back to the
+# weights it had then, with shorter ones.
+RUNAWAY = 2.0
+RUNAWAY_STEP = 0.25
 
 
 class DelayedProjection:
@@ -83,7 +85,8 @@ class DelayedProjection:
         values = torch.zeros_like(alpha)
         if bool(alpha.any()):
             values = torch.cat([self.projection.product(panel.rows, alpha) for panel in panels])
-        state.remembered = Remembered.nothing(values, self.schedule.n)
+        best = None if state.remembered is None else state.remembered.best
+        state.remembered = Remembered.nothing(values, alpha if best is None else best, self.schedule.n)
         state.progress.remembers, state.progress.averaged = False, 0
 
     def resume(self) -> None:
@@ -176,10 +179,24 @@ class DelayedProjection:
         step = self.projection.levelled(known.gradient.to(alpha) + self.ridge * known.values)  # (p, l)
         size = float(step.square().mean())
         if not progress.remembers:
-            _shorten(state, LATER_STEP * max(FEWEST_SAFE, float(state.safe.quantile(RARE_ROWS))))
+            known.best.copy_(alpha)
+        elif progress.residual < progress.lowest:  # temporary centres no longer hide what is missing
+            known.best.copy_(alpha)
+            progress.lowest = progress.residual
+        if self.schedule.shuffled and progress.residual > RUNAWAY * progress.lowest:
+            alpha.copy_(known.best)
+            _shorten(state, RUNAWAY_STEP)
+            self.begin(state)
+            return
+        if not progress.remembers:
+            _shorten(state, LATER_STEP * float(state.safe.min()))
         elif size > progress.gradient and progress.residual > progress.last_residual:
             _shorten(state, 0.5)
         progress.gradient, progress.last_residual, progress.remembers = size, progress.residual, True
+
+    def best(self, state: State) -> Tensor:
+        """Weights, (p, l), of the epoch with the lowest residuals."""
+        return _known(state).best
 
     @property
     def _alpha(self) -> Tensor:

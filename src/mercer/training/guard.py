@@ -35,14 +35,15 @@ class Guard:
     def batch_diverged(self, residual: float) -> bool:
         return not residual <= DIVERGED_BATCH * self.nothing
 
-    def epoch_diverged(self, state: State, sorted_rows: bool = False) -> bool:
+    def epoch_diverged(self, state: State) -> bool:
         """At the end of an epoch.  Its last steps have no later residual to show what they did.
 
-        Rows in an order of their own can be sorted, and have had lower residuals on the way.
+        With fewer centres than rows, residuals need not fall from epoch to epoch: rows of a stream may
+        be sorted, and `delayed.py` takes shorter steps where residuals grow.
         """
         if not bool(torch.isfinite(state.weights).all()):
             return True
-        best = self.nothing if sorted_rows else state.progress.best_residual
+        best = state.progress.best_residual if state.remembered is None else self.nothing
         most = max(DIVERGED_EPOCH * best, ROUNDING_SHARE * self.nothing)
         return state.progress.residual > most
 

@@ -47,6 +47,8 @@ ROUNDING_UNITS = 4.0
 ROUNDING_ROWS = 256
 # Error of products with kept values, beside the residual, from which on they are refined.
 KEPT_ERROR_SHARE = 0.1
+# Residual of the last epoch, in units of the lowest, that shows its weights to be worse.
+WORSE = 1.1
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,7 @@ class Training:
             if ended is not None:
                 reason = ended
                 break
-            sorted_rows = self.delayed is not None and not self.schedule.shuffled
-            if diverged or self.guard.epoch_diverged(self.state, sorted_rows):
+            if diverged or self.guard.epoch_diverged(self.state):
                 self.guard.restart(self.state)
                 if self.held_out is not None and self.state.best is None:
                     self.held_out.begin(self.model, self.state)
@@ -174,7 +175,7 @@ class Training:
     def _outcome(self, converged: bool, reason: str) -> Outcome:
         """The best weights; zero weights, which predict the mean, where no others are better."""
         state, history, progress = self.state, self.state.history, self.state.progress
-        weights, predictions = state.weights, state.best_predictions
+        weights, predictions = self._last_weights(), state.best_predictions
         best_epoch, best_loss = float(len(history)), None
         if state.best is not None:
             weights, best_epoch = state.best, progress.best_epoch
@@ -189,6 +190,15 @@ class Training:
             best_loss *= self.loss_unit
         weights = self.model.lasting(weights)
         return Outcome(weights, history, converged, reason, predictions, best_epoch, best_loss)
+
+    def _last_weights(self) -> Tensor:
+        """Those at the end; with fewer centres than rows, the best if the last epoch was much worse."""
+        progress = self.state.progress
+        if self.delayed is None or progress.last_residual <= WORSE * progress.lowest:
+            return self.state.weights
+        weights = torch.zeros_like(self.state.weights)
+        self.model.lasting(weights).copy_(self.delayed.best(self.state))
+        return weights
 
     def _no_better_than_nothing(self, weights: Tensor, epoch: float) -> bool:
         """Whether weights reached in an epoch predict the training points no better than zero weights.

@@ -46,6 +46,7 @@ class Progress:
     averaged: int = 0  # projections whose weights were added up in this epoch
     gradient: float = math.inf  # mean square of the levelled gradient of the last epoch
     last_residual: float = math.inf  # that epoch's
+    lowest: float = math.inf  # residual of an epoch
     remembers: bool = False  # the residuals of a whole epoch are known
     version: int = STATE_VERSION
 
@@ -61,12 +62,17 @@ class Remembered:
     change: Tensor  # (p, l)  of H in this epoch so far, likewise
     weight_sum: Tensor  # (p, l)  of weights after projections, to be averaged, likewise
     value_sum: Tensor  # (p, l)  and of F
+    best: Tensor  # (p, l)  weights at the end of the epoch with the lowest residuals
 
     @classmethod
-    def nothing(cls, values: Tensor, n: int) -> Remembered:
+    def nothing(cls, values: Tensor, best: Tensor, n: int) -> Remembered:
         """At the start of a run on n rows; `values`, (p, l), are those of its weights on the centres."""
-        sums = [torch.zeros_like(values, dtype=torch.float64) for _ in range(4)]
-        return cls(values, values.clone(), values.new_zeros(n, values.shape[1]), *sums)
+        gradient, change, weight_sum, value_sum = (
+            torch.zeros_like(values, dtype=torch.float64) for _ in range(4)
+        )
+        residuals = values.new_zeros(n, values.shape[1])
+        sums = (gradient, change, weight_sum, value_sum)
+        return cls(values, values.clone(), residuals, *sums, best.clone())
 
 
 @dataclass
@@ -123,7 +129,8 @@ class State:
         """Tensors and plain data that `from_parts` takes."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name in TENSORS}
         if self.remembered is not None:
-            tensors |= {PREFIX + f.name: getattr(self.remembered, f.name) for f in fields(Remembered)}
+            known = {f.name: getattr(self.remembered, f.name) for f in fields(Remembered)}
+            tensors |= {REMEMBERED_PREFIX + name: tensor for name, tensor in known.items()}
         return {k: v for k, v in tensors.items() if v is not None}, to_data(self.progress)
 
     @classmethod
@@ -145,7 +152,7 @@ class State:
             for name, tensor in tensors.items()
             if name in TENSORS
         }
-        known = {f.name: tensors.get(PREFIX + f.name) for f in fields(Remembered)}
+        known = {f.name: tensors.get(REMEMBERED_PREFIX + f.name) for f in fields(Remembered)}
         state = cls(progress, **found)  # type: ignore[arg-type]
         if known["values"] is None:
             return state
@@ -160,5 +167,5 @@ class State:
         return state
 
 
-PREFIX = "remembered."
+REMEMBERED_PREFIX = "remembered."
 TENSORS = {f.name for f in fields(State)} - {"progress", "remembered"}
