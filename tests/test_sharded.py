@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import RankPool
+from visits import visible_weights
 
 import mercer
 from mercer.data.dealt_points import DealtPoints
@@ -116,10 +117,7 @@ def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept
         for epoch in (1, 2, 3):
             weights = torch.randn(N, 3, generator=draws, dtype=torch.float64)
             for visit in schedule.visits(epoch):
-                here = visit.panel.rows
-                stop = max(visit.panel.stop, s) if epoch == 1 else N
-                visible = weights.clone()
-                visible[stop:] = 0
+                here, visible, stop = visible_weights(visit, epoch, weights, s)
                 found = operator.panel(here, visible, stop)
                 torch.testing.assert_close(found.f, K[here] @ visible, atol=1e-11, rtol=0)
                 torch.testing.assert_close(found.own, K[here, here], atol=1e-13, rtol=0)

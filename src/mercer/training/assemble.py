@@ -12,7 +12,7 @@ from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.schedule import make_schedule
+from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.step import Step
 from mercer.operators.base import SquareOperator
 from mercer.operators.fixed_point import FixedPoint
@@ -33,6 +33,27 @@ class HeldOutPart:
     points: Points
     y: Tensor  # (n_val, l)
     score: Callable[[Tensor], float] = lambda predictions: float("nan")
+
+
+def tiled_square(
+    kernel: Kernel,
+    points: Points,
+    n_outputs: int,
+    schedule: Schedule,
+    V: Tensor,
+    tile_size: int | None = None,
+) -> TiledOperator:
+    """K over the points, in tiles that end where the panels of a schedule do."""
+    return TiledOperator(
+        kernel,
+        points,
+        points,
+        n_outputs,
+        rows_at_once=schedule.longest,
+        cuts=schedule.cuts,
+        basis=V,
+        tile_size=tile_size,
+    )
 
 
 def dealing(n: int, s: int, m: int, group: Group, device: torch.device) -> Deal:
@@ -92,15 +113,7 @@ def assemble(
         operator = ShardedSquare(kernel, points, n_outputs, deal, preconditioner.V, kept_memory)
     if operator is None:
         assert isinstance(points, Points)
-        tiled = TiledOperator(
-            kernel,
-            points,
-            points,
-            n_outputs,
-            rows_at_once=schedule.longest,
-            cuts=schedule.cuts,
-            basis=preconditioner.V,
-        )
+        tiled = tiled_square(kernel, points, n_outputs, schedule, preconditioner.V)
         operator = tiled
         if kept_memory:
             kept = KeptSquare(tiled, kept_memory, kept_as)
