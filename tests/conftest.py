@@ -10,8 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import RankPool
+from threadpoolctl import threadpool_limits
 
 from mercer.planning.resource import Resource
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_for_numpy() -> Iterator[None]:
+    """Threads of the oracles' small dense products wait for one another longer than they work."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -258,6 +258,7 @@ with open(sys.argv[1] + os.environ.get("RANK", "-"), "w") as file:
 """
 
 
+@pytest.mark.slow
 def test_an_ordinary_script_runs_unchanged_under_torchrun(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
