@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks import RankPool
+from threadpoolctl import threadpool_limits
 
 from mercer.planning.resource import Resource
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_for_numpy() -> Iterator[None]:
+    """Threads of the oracles' small dense products wait for one another longer than they work."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +34,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def desk() -> Resource:
     """A user-specified device, so that plans do not depend on the machine that runs the tests."""
     return Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
@@ -43,6 +53,14 @@ def on_byte_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
     device = replace(desk, integer_gain=4.0)
     monkeypatch.setattr("mercer.preparation.measure_resource", lambda *_: device)
     return device
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[RankPool]:
+    """Processes for ranks, which are started once: importing PyTorch takes longer than most tests."""
+    pool = RankPool()
+    yield pool
+    pool.close()
 
 
 @pytest.fixture

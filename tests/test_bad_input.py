@@ -128,8 +128,17 @@ def test_constant_features(data):
     assert model.score(X, data[1]) == 1
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "neural_tangent"])
-@pytest.mark.parametrize("n", [80, 2500])
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [
+        ("gaussian", 80),
+        ("laplacian", 80),
+        ("neural_tangent", 80),
+        ("laplacian", 2500),
+        pytest.param("gaussian", 2500, marks=pytest.mark.slow),
+        pytest.param("neural_tangent", 2500, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*never predicted")
 def test_all_rows_identical(kernel, n):
     X, y = np.ones((n, 4)), np.arange(n) % 2

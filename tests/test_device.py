@@ -34,7 +34,7 @@ def data(rng, n):
 
 @pytest.mark.parametrize("kernel", [*sorted(KERNELS), FUNCTION], ids=str)
 def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rng, gpu, on_desk):
-    X, y = data(rng, 700)
+    X, y = data(rng, 400)
     # A learned metric makes smooth kernels so smooth that the last digits depend on the device.
     parameters = {"random_state": 0, "max_iter": 5, "precision": "float64", "metric": False}
     there = KernelRegressor(kernel, device="cuda", **parameters).fit(X, y)
@@ -50,7 +50,8 @@ def test_every_kernel_trains_and_predicts_on_the_device_as_on_the_cpu(kernel, rn
 def test_classifier_with_a_subsample_and_auto_device(rng, gpu):
     X, y = data(rng, 3000)
     labels = np.digitize(y, [-1, 1])
-    model = KernelClassifier(early_stopping=True, random_state=0, max_iter=4).fit(X, labels)
+    settings = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.0, "early_stopping": True}
+    model = KernelClassifier(**settings, random_state=0, max_iter=4).fit(X, labels)
     assert model.machine_.device.type == "cuda"
     assert model.plan_.device_name == "Stand-in 3000"
     assert model.plan_.memory == pytest.approx(0.95 * (8 << 30))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import sys
 from dataclasses import replace
 
@@ -32,15 +33,22 @@ def _close_figures():
     plt.close("all")
 
 
-@pytest.fixture
-def model(on_desk):
+@pytest.fixture(scope="module")
+def fitted(desk):
     X, y = load_digits(return_X_y=True)
-    fitted = KernelClassifier(preconditioner_rank=20, early_stopping=True, random_state=0).fit(
-        X[:600], y[:600]
-    )
+    fitted = KernelClassifier(preconditioner_rank=20, early_stopping=True, random_state=0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mercer.engine.measure_resource", lambda device, dtype: desk)
+        fitted.fit(X[:600], y[:600])
     machine, s = fitted.machine_, fitted.plan_.subsample_size
     fitted.eigenvalues_ = (nystrom_spectrum(machine.kernel, machine.centres[:s], 40).sigma / s).numpy()
     return fitted
+
+
+@pytest.fixture
+def model(fitted, on_desk):
+    """A copy, which a test may change."""
+    return copy.copy(fitted)
 
 
 def history(train, held_out):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -20,15 +17,6 @@ LIMITS = Limits(max_iter=3, interpolation_tol=0.0, n_iter_no_change=3, tol=0.0)
 def data(rng):
     X = rng.normal(size=(400, 4))
     return Data(X, np.sin(X[:, :2]), rng.permutation(400)[:350])
-
-
-def test_the_engine_imports_neither_scikit_learn_nor_anything_that_prints():
-    script = (
-        "import sys, mercer.engine;"
-        "print([m for m in ('sklearn', 'matplotlib', 'polars', 'rich', 'typer') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"
 
 
 def test_fit_is_prepare_and_train(data, desk):

@@ -23,15 +23,21 @@ from mercer import KernelClassifier, KernelRegressor
 from mercer.operators.workers import torch_threads, workers_for
 
 
-@parametrize_with_checks(
-    [
-        estimator(random_state=0, precision=precision)
-        for estimator in (KernelClassifier, KernelRegressor)
-        for precision in ("float32", "float64")
-    ]
-)
+@parametrize_with_checks([KernelClassifier(random_state=0), KernelRegressor(random_state=0)])
 @pytest.mark.filterwarnings("ignore")  # the checks feed odd data on purpose
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        KernelClassifier(random_state=0, precision="float64"),
+        KernelRegressor(random_state=0, precision="float64"),
+    ]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks_in_float64(estimator, check):
     check(estimator)
 
 
@@ -91,10 +97,10 @@ def test_digits_are_learnt():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_sum_to_one_and_agree_with_predict(n_classes):
-    X, y = make_classification(700, n_informative=6, n_classes=n_classes, random_state=0)
+    X, y = make_classification(300, n_informative=6, n_classes=n_classes, random_state=0)
     model = KernelClassifier(random_state=0).fit(X, y)
     p = model.predict_proba(X)
-    assert p.shape == (700, n_classes)
+    assert p.shape == (300, n_classes)
     np.testing.assert_allclose(p.sum(1), 1)
     assert (p >= 0).all()
     assert (model.classes_[p.argmax(1)] == model.predict(X)).all()
@@ -230,7 +236,7 @@ class OneThread(TorchDispatchMode):
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_all_of_fit_and_predict_runs_on_workers_of_one_thread_each(rng, n_jobs):
-    X = rng.normal(size=(700, 3))
+    X = rng.normal(size=(300, 3))
     y = (X[:, 0] > 0).astype(int)
     model = KernelClassifier(random_state=0, n_jobs=n_jobs, early_stopping=True, max_iter=3)
     with torch_threads(2):
@@ -315,6 +321,7 @@ def test_probabilities_are_reliable_on_digits():
     assert calibration_error(model.predict_proba(X[900:]), y[900:]) < 0.05
 
 
+@pytest.mark.slow
 def test_probabilities_are_reliable_on_a_table(data_directory):
     with np.load(data_directory / "magic.npz") as file:
         order = np.random.default_rng(0).permutation(len(file["X"]))

@@ -11,13 +11,19 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import psutil
 import pytest
+import torch.distributed as dist
+from ranks import on_the_desk
 
+from mercer import KernelRegressor
+from mercer.processes.group import RankError
 from mercer.processes.monitor import Beat, Judge, patience
 from mercer.processes.seats import Seat
+from mercer.training.events.agreement import Agreement
 
 ROOT = Path(__file__).resolve().parent.parent
 # Seconds in which ranks start on a busy machine, and in which they train.
@@ -147,22 +153,49 @@ def torchrun(folder, cache, what, place, *options, size=2, patience="10", second
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache):
+    """Weights of a group of one rank, which are those of any number of ranks."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    told, code, _ = torchrun(folder, cache, "nothing", 0, patience="60")
-    assert code == 0, told
-    one, two = (np.load(folder / f"weights{rank}.npy") for rank in (0, 1))
-    np.testing.assert_array_equal(one, two)
-    return one
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(cache)}
+    environment |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    command = [sys.executable, str(script), "nothing", "0", str(folder)]
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    return np.load(folder / "weights0.npy")
 
 
+def fails_in_training():
+    """What a rank says if rank 1 fails at its third panel."""
+    on_the_desk()
+    rng = np.random.default_rng(0)
+    X, seen, whole = rng.normal(size=(3_000, 4)), [], Agreement.on_panel
+
+    def on_panel(self, training):
+        seen.append(training)
+        if dist.get_rank() == 1 and len(seen) == 3:
+            raise MemoryError("3 GiB for kept kernel values")
+        return whole(self, training)
+
+    model = KernelRegressor("laplacian", bandwidth=3.0, ridge=0.01, subsample_size=200, random_state=0)
+    errors = pytest.raises((RankError, MemoryError))
+    with patch.object(Agreement, "on_panel", on_panel), errors as error:
+        model.fit(X, X[:, 0])
+    return f"{error.typename}: {error.value}", len(seen)
+
+
+def test_a_failure_in_training_ends_it_on_all_ranks_with_the_name_of_the_rank(pool):
+    one, two = pool.run(2, fails_in_training)
+    assert re.match(
+        r"RankError: Training was ended on all ranks. Rank 1 \(.*\) failed: MemoryError: 3 GiB", one[0]
+    )
+    assert two == ("MemoryError: 3 GiB for kept kernel values", 3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        pytest.param(
-            "hang",
-            r"RankError: Training was ended on all ranks. Rank 1 \(.*\) made no progress for 10 s",
-            marks=pytest.mark.slow,
-        ),
+        ("hang", r"RankError: Training was ended on all ranks. Rank 1 \(.*\) made no progress for 10 s"),
         ("memory", r"Rank 1 \(.*\) failed: MemoryError: 3 GiB for kept kernel values"),
     ],
 )

@@ -318,12 +318,20 @@ def test_a_plan_touches_nothing(rng):
     np.testing.assert_array_equal(draws.get_state()[1], state)
 
 
-@pytest.mark.parametrize("kernel", ["laplacian", "gaussian"])
-def test_threads_change_no_bit_of_the_weights_or_predictions(rng, kernel):
-    X = rng.normal(size=(2600, 5))
+@pytest.mark.parametrize(
+    ("n", "settings"),
+    [
+        (2_600, {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.01}),  # by descent
+        (900, {"kernel": "gaussian"}),  # chosen and solved
+        pytest.param(2_600, {"kernel": "laplacian"}, marks=pytest.mark.slow),
+        pytest.param(2_600, {"kernel": "gaussian"}, marks=pytest.mark.slow),
+    ],
+)
+def test_threads_change_no_bit_of_the_weights_or_predictions(rng, n, settings):
+    X = rng.normal(size=(n, 5))
     y = np.sin(X).sum(1)
     models = [
-        KernelRegressor(kernel, random_state=0, max_iter=3, n_jobs=n_jobs).fit(X, y)
+        KernelRegressor(**settings, random_state=0, max_iter=3, n_jobs=n_jobs).fit(X, y)
         for n_jobs in (1, 2, 3)
     ]
     for other in models[1:]:

@@ -285,7 +285,7 @@ print("same")
 """
 
 
-@pytest.mark.parametrize("how", ["cut", "overwritten"])
+@pytest.mark.parametrize("how", ["cut", pytest.param("overwritten", marks=pytest.mark.slow)])
 def test_a_model_on_disk_does_not_change_with_its_file(tmp_path, rng, how):
     X = rng.normal(size=(3_000, 5))
     model = KernelRegressor("gaussian", bandwidth=2.0, ridge=0.1, memory_limit=1e5, max_iter=1)

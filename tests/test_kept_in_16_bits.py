@@ -10,7 +10,7 @@ import oracles
 import pytest
 import torch
 from stand_in import stand_in_device
-from tiles import square
+from visits import visible_weights
 
 import mercer
 from mercer import Callback, Checkpoint, KernelRegressor, Plan
@@ -20,6 +20,7 @@ from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptSquare
 from mercer.operators.refined import Refined
 from mercer.planning import keeping
+from mercer.training.assemble import tiled_square
 
 N, S, Q = 200, 60, 15
 UNIT = FixedPoint(0.0, 1.0)
@@ -48,7 +49,7 @@ def test_rounding_error_beyond_the_bounds_does_not_wrap_around():
 
 
 def coded(kernel, points, V, n_outputs, schedule, budget, tile_size=None):
-    tiled = square(kernel, points, V, n_outputs, schedule, tile_size)
+    tiled = tiled_square(kernel, points, n_outputs, schedule, V, tile_size)
     return KeptSquare(tiled, budget, FixedPoint(*kernel.bounds(points)))
 
 
@@ -71,10 +72,7 @@ def test_panels_are_products_with_one_symmetric_matrix_close_to_the_kernel(
     for epoch in range(1, 4):
         found = np.zeros((N, N))
         for visit in schedule.visits(epoch):
-            here = visit.panel.rows
-            stop = max(visit.panel.stop, S) if epoch == 1 else N
-            visible = identity.clone()
-            visible[stop:] = 0
+            here, visible, stop = visible_weights(visit, epoch, identity, S)
             products = operator.panel(here, visible, stop)
             found[here, :stop] = products.f[:, :stop].numpy()
             assert not products.f[:, stop:].any()
@@ -229,7 +227,7 @@ def test_values_are_kept_in_16_bits_where_their_bounds_allow_it(rng, desk, alway
     assert small.kept_memory - Z == (plain.kept_memory - Z) / 2
 
 
-def test_the_plan_says_how_values_are_kept(rng, always_coded):
+def test_the_plan_says_how_values_are_kept(rng, always_coded, on_desk):
     X = rng.normal(size=(400, 3))
     plan = KernelRegressor("gaussian", bandwidth=2.0, ridge=0.01).plan(X, X[:, 0])
     assert "kernel values kept in 16 bits, each within 7.8e-06" in str(plan)

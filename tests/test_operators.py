@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiles import square
+from visits import visible_weights
 
 import mercer
 from mercer.method.schedule import make_schedule
@@ -13,6 +13,7 @@ from mercer.model.machine import reproducible_product
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.tiled import TiledOperator
 from mercer.operators.workers import Workers, small_operations, threads, torch_threads, workers_for
+from mercer.training.assemble import tiled_square
 
 N, S, Q = 200, 60, 15
 
@@ -43,15 +44,12 @@ def V(rng):
 def test_panels_equal_the_dense_product(kernel, points, K, V, rng, tile_size, panel_rows, kept_share):
     schedule = make_schedule(N, S, 12, panel_rows)
     budget = kept_share * 8 * N * N / 2
-    tiled = square(kernel, points, V, 3, schedule, tile_size)
+    tiled = tiled_square(kernel, points, 3, schedule, V, tile_size)
     operator = KeptSquare(tiled, budget) if kept_share else tiled
     for epoch in range(1, 4):
         weights = torch.from_numpy(rng.normal(size=(N, 3)))
         for visit in schedule.visits(epoch):
-            here = visit.panel.rows
-            stop = max(visit.panel.stop, S) if epoch == 1 else N
-            visible = weights.clone()
-            visible[stop:] = 0
+            here, visible, stop = visible_weights(visit, epoch, weights, S)
             found = operator.panel(here, visible, stop)
             np.testing.assert_allclose(found.f.numpy(), K[here] @ visible.numpy(), atol=1e-12)
             np.testing.assert_allclose(found.Z.numpy(), K[here, :S] @ V.numpy(), atol=1e-12)
@@ -63,7 +61,7 @@ def test_panels_equal_the_dense_product(kernel, points, K, V, rng, tile_size, pa
 
 def test_what_was_kept_is_not_evaluated_again(kernel, points, V, rng, monkeypatch):
     schedule = make_schedule(N, S, 20, 50)
-    operator = KeptSquare(square(kernel, points, V, 2, schedule), 1e9)
+    operator = KeptSquare(tiled_square(kernel, points, 2, schedule, V), 1e9)
     weights = torch.from_numpy(rng.normal(size=(N, 2)))
     for panel in schedule.panels:
         operator.panel(panel.rows, weights, panel.stop)
@@ -93,7 +91,7 @@ def test_sums_do_not_depend_on_which_worker_did_what(kernel, points, V, rng):
     results = []
     with threads(3):
         for _ in range(20):
-            operator = square(kernel, points, V.float(), 2, schedule, tile_size=512)
+            operator = tiled_square(kernel, points, 2, schedule, V.float(), tile_size=512)
             parts = [operator.panel(panel.rows, weights, N).f for panel in schedule.panels]
             results.append(torch.cat(parts))
     assert all(torch.equal(result, results[0]) for result in results)

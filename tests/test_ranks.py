@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankPool, on_the_desk
+from ranks import command_line, on_the_desk
 
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
@@ -29,14 +29,8 @@ from mercer.processes.joining import is_restarted_with_other_hosts, name_of_atte
 from mercer.processes.seats import Seat, devices, share_of_cores, sharing
 
 ROOT = Path(__file__).resolve().parent.parent
-FIXED = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.01, "random_state": 0, "max_iter": 3}
-
-
-@pytest.fixture(scope="module")
-def pool():
-    pool = RankPool(3)
-    yield pool
-    pool.close()
+FEW_ROWS = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.01, "random_state": 0, "max_iter": 3}
+FIXED = {**FEW_ROWS, "subsample_size": 600}  # eigenvectors of a larger one would take most of the time
 
 
 def some_data(n=2_600):
@@ -173,13 +167,13 @@ def test_a_checkpoint_is_resumed_on_another_number_of_ranks(pool, tmp_path):
 def small():
     on_the_desk()
     X, y = some_data(40)
-    model = KernelRegressor(**FIXED).fit(X, y)
+    model = KernelRegressor(**FEW_ROWS).fit(X, y)
     return model.plan_.notes, model.dual_coef_, model.predict(X[:3])
 
 
 def test_more_ranks_than_blocks_leave_some_idle_and_say_so(pool):
     X, y = some_data(40)
-    plain = KernelRegressor(**FIXED).fit(X, y)
+    plain = KernelRegressor(**FEW_ROWS).fit(X, y)
     for notes, weights, predictions in pool.run(3, small):
         assert notes == ("2 of 3 ranks are idle: the data is too small for so many",)
         np.testing.assert_allclose(weights, plain.dual_coef_, atol=1e-4)
@@ -190,7 +184,7 @@ def disagree(what):
     on_the_desk()
     other = dist.get_rank() == 1
     X, y = some_data(300)
-    parameters = dict(FIXED)
+    parameters = dict(FEW_ROWS)
     if what == "rows" and other:
         X, y = X[:-1], y[:-1]
     if what == "type" and other:
@@ -264,6 +258,7 @@ with open(sys.argv[1] + os.environ.get("RANK", "-"), "w") as file:
 """
 
 
+@pytest.mark.slow
 def test_an_ordinary_script_runs_unchanged_under_torchrun(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
@@ -297,7 +292,7 @@ def table(folder, n=700):
     return str(folder / f"data{n}.csv")
 
 
-def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path):
+def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path, capsys):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
     model, report, checkpoint = (tmp_path / name for name in ("m.mercer", "r.html", "c.checkpoint"))
     fit = [sys.executable, "-m", "mercer", "fit", table(tmp_path), "-o", str(model), "--ranks", "2"]
@@ -310,32 +305,23 @@ def test_fit_starts_ranks_itself_and_saves_an_ordinary_model(tmp_path):
     assert mercer.load(model).plan_.ranks == 2
     assert report.stat().st_size > 1_000
     assert checkpoint.exists()
-    again = subprocess.run(fit, env=environment, capture_output=True, text=True, timeout=240)
-    assert again.returncode != 0
-    assert "already exists" in again.stderr
+    assert main(fit[3:]) != 0
+    assert "already exists" in capsys.readouterr().err
 
 
-def test_predict_and_evaluate_share_the_rows_out_and_the_first_rank_writes(tmp_path, capfd):
+def test_predict_and_evaluate_share_the_rows_out_and_the_first_rank_writes(pool, tmp_path, capfd):
     data, model = table(tmp_path, 3_000), str(tmp_path / "m.mercer")
     kernel = ["--kernel", "laplacian", "--bandwidth", "3", "--ridge", "0.01"]
     assert main(["fit", table(tmp_path), "-o", model, *kernel, "--quiet"]) == 0
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for command in (["predict", model, data, "-o", "{}.csv"], ["evaluate", model, data, "--json"]):
         shared = [word.format(tmp_path / "shared") for word in command]
-        done = subprocess.run(
-            [*start, "-m", "mercer", *shared],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stderr
+        one, two = pool.run(2, command_line, *shared)
+        assert (one[0], two) == (0, (0, "", "")), one[2] + two[2]
         capfd.readouterr()
         assert main([word.format(tmp_path / "alone") for word in command]) == 0
         told = capfd.readouterr()
-        assert done.stdout == told.out.replace(str(tmp_path / "alone"), str(tmp_path / "shared"))
-        assert done.stderr.count("note:") == told.err.count("note:")
+        assert one[1] == told.out.replace(str(tmp_path / "alone"), str(tmp_path / "shared"))
+        assert one[2].count("note:") == told.err.count("note:")
     assert (tmp_path / "shared.csv").read_text() == (tmp_path / "alone.csv").read_text()
 
 

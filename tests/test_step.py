@@ -13,7 +13,7 @@ from mercer.method.schedule import make_schedule
 from mercer.method.spectrum import nystrom_spectrum
 from mercer.method.step import PanelDescent, Step, descend, safe_weights
 from mercer.model.expansion import Expansion
-from mercer.operators.tiled import TiledOperator
+from mercer.training.assemble import tiled_square
 
 S, Q, N = 60, 15, 200
 
@@ -38,9 +38,7 @@ def test_every_step_equals_the_dense_preconditioned_gradient(problem, rng, rows_
     beta = float(np.median(np.diag(K_q))) + ridge
     w = np.minimum(1, beta / (np.diag(K_q) + ridge))[:, None]
     schedule = make_schedule(N, S, 15, rows_at_once)
-    operator = TiledOperator(
-        kernel, points, points, 2, rows_at_once=schedule.longest, cuts=schedule.cuts, basis=levelled.V
-    )
+    operator = tiled_square(kernel, points, 2, schedule, levelled.V)
     model = Expansion(alpha)
     dense = alpha.numpy().copy()
     for panel in schedule.panels:
@@ -93,7 +91,7 @@ def test_a_step_never_leads_away_from_the_solution_whatever_the_batch_holds(rng,
     exact = np.linalg.lstsq(K, y, rcond=None)[0]
     schedule = make_schedule(n, 0, n, n)
     levelled = nothing_levelled(torch.zeros(0, dtype=torch.float64))
-    operator = TiledOperator(kernel, points, points, 1, rows_at_once=n, cuts=schedule.cuts)
+    operator = tiled_square(kernel, points, 1, schedule, levelled.V)
     model = Expansion(torch.zeros(n, 1, dtype=torch.float64))
     distances = []
     for _ in range(30):

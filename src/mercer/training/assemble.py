@@ -15,7 +15,7 @@ from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.projection import Projection
-from mercer.method.schedule import make_schedule
+from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.step import Step
 from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.base import SquareOperator
@@ -44,6 +44,27 @@ class HeldOutPart:
     points: Points
     y: Tensor  # (n_val, l)
     score: Callable[[Tensor], float] = lambda predictions: float("nan")
+
+
+def tiled_square(
+    kernel: Kernel,
+    points: Points,
+    n_outputs: int,
+    schedule: Schedule,
+    V: Tensor,
+    tile_size: int | None = None,
+) -> TiledOperator:
+    """K over the points, in tiles that end where the panels of a schedule do."""
+    return TiledOperator(
+        kernel,
+        points,
+        points,
+        n_outputs,
+        rows_at_once=schedule.longest,
+        cuts=schedule.cuts,
+        basis=V,
+        tile_size=tile_size,
+    )
 
 
 def dealing(n: int, s: int, m: int, group: Group, device: torch.device) -> Deal:
@@ -103,15 +124,7 @@ def assemble(
         operator = ShardedSquare(kernel, points, n_outputs, deal, preconditioner.V, kept_memory)
     if operator is None:
         assert isinstance(points, Points)
-        tiled = TiledOperator(
-            kernel,
-            points,
-            points,
-            n_outputs,
-            rows_at_once=schedule.longest,
-            cuts=schedule.cuts,
-            basis=preconditioner.V,
-        )
+        tiled = tiled_square(kernel, points, n_outputs, schedule, preconditioner.V)
         operator = tiled
         if kept_memory:
             kept = KeptSquare(tiled, kept_memory, kept_as)
@@ -170,18 +183,8 @@ def assemble_with_centres(
         )
         kept_memory -= rectangle.kept_bytes
         validation = Validation(rectangle, held_out.y, held_out.score)
-    square: SquareOperator = TiledOperator(
-        kernel,
-        centres,
-        centres,
-        n_outputs,
-        rows_at_once=of_centres.longest,
-        cuts=of_centres.cuts,
-        basis=preconditioner.V,
-    )
-    if kept_memory:
-        assert isinstance(square, TiledOperator)
-        square = KeptSquare(square, kept_memory, kept_as)
+    tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
+    square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
     operator = CentresOperator(
         kernel,
         points,
