@@ -141,8 +141,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, resume: Any) -> Self:
         """Fit a twin and take over its state at the end: a fit that fails changes nothing."""
-        check_parameters(self)
         with ranks(find_device(self.device)) as group:
+            check_parameters(self)  # in the block, so that all ranks learn of an error on one
             speaks = group is None or group.is_first
             events = Events(self.callbacks, self.verbose) if speaks else Events()
             twin = self._twin()
