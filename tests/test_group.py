@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
-from ranks import RankPool
-
-from mercer.processes.group import Group
+from ranks import RankPool, group_of_all
 
 
 @pytest.fixture(scope="module")
@@ -15,11 +12,6 @@ def pool():
     pool = RankPool(3)
     yield pool
     pool.close()
-
-
-def group_of_all():
-    world = dist.group.WORLD
-    return Group(dist.get_rank(), dist.get_world_size(), world, world)
 
 
 class Parts:
