@@ -152,10 +152,13 @@ class Monitor:
             self.check()
 
     def check(self, lost: bool = False) -> None:
-        """Raise if something is wrong; if a connection was `lost`, once it is known why."""
+        """Raise if something is wrong; if a connection was `lost`, once it is known why.
+
+        Where the other ranks go on answering, it never will be.
+        """
         if lost:
             self._woken.set()
-            self._thread.join()
+            self._thread.join(self.patience)
         if self.fault is not None:
             raise RankError(f"Training was ended on all ranks. {self.fault}")
 
