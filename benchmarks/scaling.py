@@ -22,8 +22,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ import torch
 # Run as a script, Python looks for modules in this folder, and not in the one above it.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.fitted_costs import Fitted, fitted_costs
 from benchmarks.paper.data import FOLDER, Data
 from benchmarks.paper.peers import BANDWIDTHS
 from benchmarks.paper.problem import CPU, bytes_pay, exactly, untrained
@@ -45,7 +47,6 @@ from mercer.planning.cost_model import (
     NAMED_DEVICE_MEMORY,
     NAMED_DEVICES,
     NAMED_LINKS,
-    DeviceCosts,
     LinkCosts,
     Shape,
     estimate,
@@ -116,14 +117,32 @@ class Timing:
     formula_later: float
     model_first: float  # seconds of the cost model
     model_later: float
+    work_first: float  # processor seconds of the rank that worked longest
+    work_later: float
+    model_work_first: float  # seconds of the cost model without exchanges
+    model_work_later: float
 
     def best(self, other: Timing) -> Timing:
         """Of two jobs with the same case."""
-        names = ("first", "first_fresh", "first_used", "later", "model_first", "model_later")
+        of_plan = ("kept_share", "sent_first", "sent_later", "formula_first", "formula_later")
+        names = [field.name for field in fields(self) if field.name not in of_plan]
         return replace(self, **{name: min(getattr(self, name), getattr(other, name)) for name in names})
 
 
 # In each rank
+
+
+class Processor(engine.Watcher):
+    """Processor seconds of this rank's thread in each epoch."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._before = time.thread_time()
+
+    def on_epoch(self, epoch: Any, training: Any) -> None:
+        now = time.thread_time()
+        self.seconds.append(now - self._before)
+        self._before = now
 
 
 def run_rank(case: Case, out: Path) -> None:
@@ -145,8 +164,8 @@ def run_rank(case: Case, out: Path) -> None:
         plan, levelled = group.decided(planned)
         plan = replace(plan, ranks=group.size)
 
-        def epochs(count: int, kept: float) -> tuple[list[float], int]:
-            before = group.sent
+        def epochs(count: int, kept: float) -> tuple[list[float], list[float], int]:
+            before, watcher = group.sent, Processor()
             outcome = engine.train(
                 kernel,
                 points,
@@ -154,25 +173,32 @@ def run_rank(case: Case, out: Path) -> None:
                 plan.step,
                 levelled,
                 exactly(count),
+                watcher=watcher,
                 kept_memory=kept,
                 group=group,
             )
-            return [epoch.seconds for epoch in outcome.history.epochs], group.sent - before
+            seconds = [epoch.seconds for epoch in outcome.history.epochs]
+            sent = group.sent - before
+            work = [max(ranks) for ranks in zip(*group.gathered(watcher.seconds), strict=True)]
+            return seconds, work, sent
 
-        (first,), sent_first = epochs(1, 0.0)
-        fresh, sent = epochs(1 + LATER_EPOCHS, plan.kept_memory)
-        used, _ = epochs(1 + LATER_EPOCHS, plan.kept_memory)
-        costs = DeviceCosts.measured(measured_rates(resource), y.shape[1], CPU_PANEL_ROWS)
+        (first,), (work_first,), sent_first = epochs(1, 0.0)
+        fresh, work_fresh, sent = epochs(1 + LATER_EPOCHS, plan.kept_memory)
+        used, work_used, _ = epochs(1 + LATER_EPOCHS, plan.kept_memory)
+        # All ranks at once, as in training; each has the same share of the work, so the slowest counts.
+        each = group.gathered(fitted_costs(case.as_bytes, y.shape[1]))
+        fitted = max(each, key=lambda one: one.costs.evaluated(fitted_features(one, plan), y.shape[1]))
         shape = Shape(
             plan.n,
-            plan.d / (resource.integer_gain if case.as_bytes else 1),
+            fitted_features(fitted, plan),
             plan.n_outputs,
             plan.subsample_size,
             plan.preconditioner_rank,
             plan.batch_size,
         )
         memory = resource.usable / group.size  # they share that of this machine
-        modelled = estimate(shape, costs, memory, group.size, link_costs(group))
+        links = (link_costs(group), LinkCosts(math.inf, 0.0))
+        modelled, work = (estimate(shape, fitted.costs, memory, group.size, link) for link in links)
     if rank == 0:
         formula_first, formula_later = plan.sent_bytes
         values = first_epoch_values(plan.n, shape.s, CPU_PANEL_ROWS)
@@ -189,14 +215,17 @@ def run_rank(case: Case, out: Path) -> None:
             formula_later=formula_later,
             model_first=modelled.first_epoch_seconds,
             model_later=modelled.later_epoch_seconds,
+            work_first=work_first,
+            work_later=min(work_fresh[1:] + work_used[1:]),
+            model_work_first=work.first_epoch_seconds,
+            model_work_later=work.later_epoch_seconds,
         )
         out.write_text(json.dumps(asdict(timing)))
 
 
-def measured_rates(resource: engine.Resource) -> Any:
-    if resource.rates is None:
-        raise ValueError("The cost model needs a measured device. Got one without measured rates.")
-    return resource.rates
+def fitted_features(fitted: Fitted, plan: Plan) -> float:
+    """The features of a plan, counted as floats."""
+    return plan.d * fitted.feature
 
 
 def link_costs(group: Group) -> LinkCosts | None:
@@ -293,6 +322,10 @@ def scaling_rows(case: Case, rounds: int) -> Iterator[Row]:
             note = f"{modelled:.2f} s and {measured:.2f} s"
             measure = f"{case}, {name}, {epoch} epoch: cost model ÷ measured"
             yield Row(measure, modelled / measured, note=note)
+            modelled, measured = getattr(timing, f"model_work_{epoch}"), getattr(timing, f"work_{epoch}")
+            note = f"{modelled:.2f} s and {measured:.2f} s"
+            measure = f"{case}, {name}, {epoch} epoch without exchanges: cost model ÷ processor time"
+            yield Row(measure, modelled / measured, note=note)
 
 
 def delay_rows(case: Case) -> Iterator[Row]:
@@ -321,7 +354,10 @@ def model_table() -> str:
             for count, link in TABLE_DEVICES.items():
                 shape = replace(TABLE_SHAPE, n=n, d=d)
                 connection = None if link is None else NAMED_LINKS[link]
-                found = [estimate(shape, NAMED_DEVICES[k], memory, count, connection) for k in names]
+                found = [
+                    estimate(shape, NAMED_DEVICES[k], memory, count, connection, dealt=True)
+                    for k in names
+                ]
                 needs = in_words(found[0].needed + found[0].kept / count)
                 times = [(e.first_epoch_seconds, e.later_epoch_seconds) for e in found]
                 shown = [time_in_words(t) for pair in times for t in pair]

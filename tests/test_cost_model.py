@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import fitted_costs
 from benchmarks.scaling import model_table
 from mercer.cli import main
 from mercer.planning.cost_model import (
@@ -16,6 +17,7 @@ from mercer.planning.cost_model import (
     NAMED_DEVICES,
     NAMED_LINKS,
     PEAK_SHARE,
+    STEP_OPERATIONS,
     DeviceCosts,
     LinkCosts,
     Shape,
@@ -23,39 +25,66 @@ from mercer.planning.cost_model import (
     usable_memory,
 )
 from mercer.planning.memory import GIB, work_bytes
-from mercer.planning.resource import Rates
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE = Shape(n=1_000, d=20, l=2, s=100, q=10, m=50)
-# A second for a multiplication and addition, and for nothing else; panels of 100 rows.
-COUNTER = DeviceCosts(multiply_add=1.0, value=0.0, read=0.0, rows=100)
+# A second for a multiplication and addition, and for nothing else; panels of 100 rows in four blocks.
+COUNTER = DeviceCosts(multiply_add=1.0, value=0.0, read=0.0, rows=100, block=25)
+AT_ONCE = LinkCosts(rate=float("inf"), latency=0.0)
+TRIANGLE = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))  # ten panels
 
 
 def test_one_device_does_all_multiplications_of_an_epoch():
     found = estimate(SHAPE, COUNTER, 0.0, 1)
-    triangle = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))  # ten panels
     steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2  # own block, Z, V c
     Z = 1_000 * 100 * 10
-    assert found.first_epoch_seconds == triangle * 22 + Z + steps
+    assert found.first_epoch_seconds == TRIANGLE * 22 + Z + steps
     assert found.later_epoch_seconds == 1_000**2 * 22 + Z + steps
     assert found.kept == 0
 
 
 def test_devices_share_the_values_but_not_the_own_blocks_and_the_steps():
     one = estimate(SHAPE, COUNTER, 0.0, 1)
-    two = estimate(SHAPE, COUNTER, 0.0, 2, LinkCosts(float("inf"), 0.0))
+    two = estimate(SHAPE, COUNTER, 0.0, 2, AT_ONCE)
     steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2
     own = 1_000 * 100 * 22
     assert two.first_epoch_seconds == (one.first_epoch_seconds - steps + own) / 2 + steps
+
+
+def test_the_fixed_block_is_the_work_of_those_that_have_rows_of_the_panel():
+    # Of eight devices, four have blocks of a panel.
+    eight = estimate(SHAPE, COUNTER, 0.0, 8, AT_ONCE)
+    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2
+    own, fixed, Z = 1_000 * 100, 900 * 100, 1_000 * 100 * 10
+    others = TRIANGLE - own - fixed
+    assert eight.first_epoch_seconds == (own + fixed / 4 + others / 8) * 22 + Z / 4 + steps
+
+
+def test_what_is_read_transposed_is_the_work_of_those_that_have_rows_of_the_panel():
+    reader = replace(COUNTER, multiply_add=0.0, read=1.0)
+    found = estimate(SHAPE, reader, 1.0 * GIB, 8, AT_ONCE)
+    steps = 4 * (1_000 * (2 * 100 + 50 + 2 * 10) + 10 * 100 * 10)
+    read = 4 * (TRIANGLE - 1_000 * 100)
+    assert found.later_epoch_seconds == read / 8 + read / 4 + steps
+
+
+def test_a_tile_takes_at_least_as_long_as_it_takes_to_launch():
+    launching = replace(COUNTER, multiply_add=1e-6, operation=1.0)
+    assert launching.evaluated(20, 2) == 6 / (100 * 25)
+    assert COUNTER.evaluated(20, 2) == 22
+
+
+def test_a_panel_may_take_time_whatever_its_columns():
+    idle = replace(COUNTER, multiply_add=0.0, panel=1.0)
+    assert estimate(SHAPE, idle, 0.0, 1).first_epoch_seconds == 10
 
 
 def test_kept_values_are_read_twice_and_not_evaluated():
     reader = replace(COUNTER, multiply_add=0.0, read=1.0)
     found = estimate(SHAPE, reader, 1.0 * GIB, 1)
     assert found.kept_share == 1.0
-    triangle = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))
     steps = 4 * (1_000 * (2 * 100 + 50 + 2 * 10) + 10 * 100 * 10)
-    assert found.later_epoch_seconds == 2 * 4 * triangle + steps
+    assert found.later_epoch_seconds == 2 * 4 * (TRIANGLE - 1_000 * 100) + steps
 
 
 def test_sums_go_round_in_a_ring():
@@ -68,9 +97,42 @@ def test_sums_go_round_in_a_ring():
 
 
 def test_each_device_needs_the_data_and_the_workspace():
-    found = estimate(SHAPE, COUNTER, 1.0, 1)
-    assert found.needed == 4 * 1_000 * 20 + work_bytes(1_000, 2, 100, 4)
-    assert not found.fits
+    for ranks in (1, 4):
+        found = estimate(SHAPE, COUNTER, 1.0, ranks, AT_ONCE)
+        assert found.needed == 4 * 1_000 * 20 + work_bytes(1_000, 2, 100, 4)
+        assert not found.fits
+
+
+def test_a_device_needs_its_share_of_points_that_are_dealt_and_two_panels():
+    found = estimate(SHAPE, COUNTER, 1.0, 4, AT_ONCE, dealt=True)
+    points = 100 + 900 / 4  # the fixed block, and a quarter of the others
+    panels = 2 * 100 * 22  # with two columns for distances
+    assert found.needed == 4 * (points * 20 + panels) + work_bytes(1_000, 2, 100, 4)
+    alone = estimate(SHAPE, COUNTER, 1.0, 1, dealt=True)
+    assert alone == estimate(SHAPE, COUNTER, 1.0, 1)
+
+
+def test_memory_that_dealt_points_leave_keeps_kernel_values():
+    shape = replace(SHAPE, d=1_000_000)
+    everywhere, dealt = (
+        estimate(shape, COUNTER, 5 * GIB, 4, AT_ONCE, dealt=dealt) for dealt in (False, True)
+    )
+    assert everywhere.fits
+    assert everywhere.kept == dealt.kept
+    tight = [estimate(shape, COUNTER, 2 * GIB, 4, AT_ONCE, dealt=dealt) for dealt in (False, True)]
+    assert [found.fits for found in tight] == [False, True]
+
+
+def test_dealt_points_take_time_only_where_the_link_is_slower_than_the_work():
+    slow, fast = (LinkCosts(rate, 0.0) for rate in (1e-6, 1e6))
+    rows = 2 * 0.75 * 1_000
+    for link in (slow, fast):
+        everywhere = estimate(SHAPE, COUNTER, 0.0, 4, link)
+        dealt = estimate(SHAPE, COUNTER, 0.0, 4, link, dealt=True)
+        sums = rows * (2 * 8 + 10 * 4) / link.rate
+        points = rows * 4 * 22 / link.rate
+        work = everywhere.first_epoch_seconds - sums
+        assert dealt.first_epoch_seconds == pytest.approx(max(points, work) + sums)
 
 
 def test_several_devices_need_a_link():
@@ -84,10 +146,27 @@ def test_published_peaks_are_reached_in_part():
     assert NAMED_LINKS["InfiniBand NDR"].rate == pytest.approx(PEAK_SHARE * 50e9)
 
 
-def test_measured_rates_give_back_what_reading_takes():
-    rates = Rates(1e-11, 1e-9, 1e-10, 2e-10, 1e-11, 1e-10, 2e-10, 1e-11)
-    costs = DeviceCosts.measured(rates, 10, 1_024)
-    assert 4 * costs.read + 10 * costs.multiply_add == pytest.approx(4 * rates.reading(10, 4))
+def test_fitted_costs_are_those_that_the_times_were_made_of(monkeypatch):
+    true = DeviceCosts(2e-11, 1e-9, 1e-10, 5e-6, 1e-3, 1_024, 256)
+    byte = 0.25  # of the time of a feature of float32
+
+    def evaluation(as_bytes, d, n_outputs):
+        return true.evaluated(d * (byte if as_bytes else 1), n_outputs), true.panel
+
+    monkeypatch.setattr(fitted_costs, "_evaluation", evaluation)
+    monkeypatch.setattr(fitted_costs, "_reading", true.kept)
+    monkeypatch.setattr(fitted_costs, "_step", lambda n_outputs: STEP_OPERATIONS * true.operation)
+    for as_bytes in (False, True):
+        found = fitted_costs.fitted_costs(as_bytes, 10)
+        assert asdict(found.costs) == pytest.approx(asdict(true))
+        assert found.feature == pytest.approx(byte if as_bytes else 1.0)
+
+
+def test_this_machine_has_costs():
+    found = fitted_costs.fitted_costs(as_bytes=True, n_outputs=3).costs
+    assert found.operation > 0
+    assert 0 < found.evaluated(100, 3) < 1e-6
+    assert 0 < found.kept(3) < 1e-6
 
 
 def test_more_devices_are_never_slower_in_the_first_epoch_of_many_points():
@@ -132,10 +211,13 @@ def test_the_plan_command_has_the_estimate_for_given_devices(table, capsys):
     names = ("n", "d", "n_outputs", "subsample_size", "preconditioner_rank", "batch_size")
     link = NAMED_LINKS["InfiniBand NDR"]
     costs = DeviceCosts.published(1e12, 2.039e12)
-    found = estimate(Shape(*(slow[name] for name in names)), costs, usable_memory(80 * GIB), 8, link)
+    found = estimate(
+        Shape(*(slow[name] for name in names)), costs, usable_memory(80 * GIB), 8, link, dealt=True
+    )
     assert slow["first_epoch_seconds"] == found.first_epoch_seconds
     assert slow["later_epoch_seconds"] == found.later_epoch_seconds
     assert slow["kept_memory"] == found.kept
+    assert slow["dealt"]  # as `mercer fit` does
 
 
 def test_a_device_that_is_too_small_is_named_in_a_note(table, capsys):

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from ranks import on_the_desk
 
 from mercer import KernelRegressor
 from mercer.processes.group import RankError
-from mercer.processes.monitor import Beat, Judge, patience
+from mercer.processes.monitor import Beat, Judge, Monitor, patience
 from mercer.processes.seats import Seat
 from mercer.training.events.agreement import Agreement
 
@@ -71,6 +72,17 @@ def test_a_failure_is_told_at_once():
 
 def test_a_rank_that_has_left_is_no_fault():
     assert judged(*[(Beat(3, True, 5.0 * i), Beat(3, left=True)) for i in range(100)]) is None
+
+
+def test_a_lost_connection_is_not_waited_for_while_all_ranks_answer():
+    """An error that only looks like a lost connection must not wait for a fault that never comes."""
+    monitor = Monitor.__new__(Monitor)
+    monitor.patience, monitor.fault, monitor._woken = 0.2, None, threading.Event()
+    monitor._thread = threading.Thread(target=time.sleep, args=(30.0,), daemon=True)
+    monitor._thread.start()
+    began = time.monotonic()
+    monitor.check(lost=True)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-3", "nan"])

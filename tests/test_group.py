@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from ranks import group_of_all
+from stand_in import StandIn
+
+from mercer.processes.packing import packed, unpacked
 
 
 class Parts:
@@ -57,3 +60,38 @@ def test_an_error_of_a_decision_is_raised_on_all_ranks(pool):
 def test_a_question_that_nobody_answers_is_refused(pool, what):
     for told in pool.run(2, asked, what):
         assert told.startswith("What is shared out over 2 ranks needs all of them at once. Got a call")
+
+
+class Unsendable:
+    """What cannot be packed, with an error of a kind that lost connections raise, too."""
+
+    def __reduce__(self):
+        raise RuntimeError("cannot be packed")
+
+
+def sends_what_cannot_be_packed():
+    """Rank 0 fails before the others begin to wait for its object, and can still tell them."""
+    group = group_of_all()
+    try:
+        if group.is_first:
+            group.from_first(Unsendable())
+    except RuntimeError as error:
+        return str(error), group.gathered("here")
+    return "", group.gathered("here")
+
+
+def test_an_object_that_cannot_be_packed_is_an_error_of_its_own_rank(pool):
+    first, second = pool.run(2, sends_what_cannot_be_packed)
+    assert first == ("cannot be packed", ["here"] * 2)
+    assert second == ("", ["here"] * 2)
+
+
+def test_tensors_arrive_on_the_device_of_their_receiver():
+    with StandIn() as gpu:
+        numbers = torch.arange(3.0, device=gpu.device)
+        sent = packed({"there": numbers, "here": torch.ones(2), "number": 7})
+        found = unpacked(sent, lambda: gpu.device)
+        assert found["there"].device == gpu.device
+        assert found["there"].tolist() == [0.0, 1.0, 2.0]
+        assert found["here"].device == torch.device("cpu")
+        assert unpacked(sent, lambda: torch.device("cpu"))["there"].device == torch.device("cpu")

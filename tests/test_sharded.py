@@ -243,6 +243,39 @@ def test_a_group_computes_what_a_single_process_does(alone, case):
         assert one[0] == pytest.approx(other[0], rel=1e-9 if exact else 1e-3)
 
 
+def sent_ahead(case):
+    """Rows of points that were sent, and those of them while another panel was worked on."""
+    group, sent, ahead = group_of_all(), [], []
+    sending, of_panel = DealtPoints.sending, ShardedSquare._send_ahead
+
+    def counted(self, rows):
+        sent.append(rows)
+        return sending(self, rows)
+
+    def counted_ahead(self):
+        before = len(sent)
+        of_panel(self)
+        ahead.extend(sent[before:])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DealtPoints, "sending", counted)
+        patched.setattr(ShardedSquare, "_send_ahead", counted_ahead)
+        weights = run_case(case, group, dealt=True)[0]
+        n_sent, n_ahead = len(sent), len(ahead)
+        patched.setattr(ShardedSquare, "comes_next", lambda self, rows: None)
+        plain = run_case(case, group, dealt=True)[0]
+    assert len(ahead) == n_ahead
+    assert len(sent) == 2 * n_sent  # as many rows, and none of them twice
+    return weights, plain, n_sent, n_ahead
+
+
+@pytest.mark.parametrize("case", ["plain", "part kept"])
+def test_points_are_sent_a_panel_ahead_with_the_same_bits(pool, case):
+    for weights, plain, sent, ahead in pool.run(2, sent_ahead, case):
+        np.testing.assert_array_equal(weights, plain)
+        assert ahead > 0.5 * sent
+
+
 def sent_in_epochs(precision, dealt, kept):
     """Bytes that a run of one epoch and a run of two sent, and what their plan says."""
     rng = np.random.default_rng(3)

@@ -6,7 +6,7 @@ Nothing heavy is imported here: `mercer --help` and shell completion must not wa
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,11 @@ class Scale(str, Enum):
 class Task(str, Enum):
     classification = "classification"
     regression = "regression"
+
+
+def _number(text: str) -> Any:
+    """An option whose value is a number."""
+    return typer.Option(metavar="NUMBER", help=text)
 
 
 Data = Annotated[
@@ -94,17 +99,13 @@ KernelOption = Annotated[
 ]
 Bandwidth = Annotated[
     float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Length scale of the kernel. Default: the one with the lowest leave-one-out error.",
-    ),
+    _number("Length scale of the kernel. Default: the one with the lowest leave-one-out error."),
 ]
 Ridge = Annotated[
     float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Regularization; 0 interpolates the training data. Default: the one with the lowest "
-        "leave-one-out error.",
+    _number(
+        "Regularization; 0 interpolates the training data. Default: the one with the lowest "
+        "leave-one-out error."
     ),
 ]
 ScaleOption = Annotated[
@@ -173,24 +174,15 @@ DeviceMemory = Annotated[
 ]
 DeviceFlops = Annotated[
     float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Peak float32 operations a second of such a device. Default: those of an A100, 19.5e12.",
-    ),
+    _number("Peak float32 operations a second of such a device. Default: those of an A100, 19.5e12."),
 ]
 DeviceTraffic = Annotated[
     float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Peak bytes a second to and from its memory. Default: those of an A100, 2.039e12.",
-    ),
+    _number("Peak bytes a second to and from its memory. Default: those of an A100, 2.039e12."),
 ]
 LinkRate = Annotated[
     float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Peak bytes a second from one device to another. Default: those of InfiniBand NDR, 50e9.",
-    ),
+    _number("Peak bytes a second from one device to another. Default: those of InfiniBand NDR, 50e9."),
 ]
 LinkLatency = Annotated[
     float | None,

@@ -1,14 +1,15 @@
 """Points that are dealt to the ranks of a group: each holds some, and all together have any of them.
 
 A slice of all points is sent round by those that hold its rows, and every rank gets it.  Numbers are
-added as integers, each to zeros of the other ranks, so their bits do not change.
+added as integers, each to zeros of the other ranks, so their bits do not change.  What will be needed
+next can be sent while something else is computed (`sending`, `arrived`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +18,15 @@ from mercer.data.held import Held
 from mercer.data.points import Points, byte_points
 from mercer.data.rows import as_integers, chunk_length
 from mercer.processes.group import Group, RankError
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Rows that are on their way to all ranks."""
+
+    rows: slice
+    numbers: Tensor  # as integers
+    works: list[Any]
 
 
 class DealtPoints:
@@ -78,15 +88,25 @@ class DealtPoints:
         return found
 
     def answer(self, first: int, stop: int) -> Points:
+        return self.arrived(self.sending(slice(first, stop)))
+
+    def sending(self, rows: slice) -> Sending:
+        """Begin to send these rows, without waiting; all ranks call this together."""
         stored = self._points.rows
-        numbers = as_integers(stored.new_zeros(max(0, stop - first), stored.shape[1]))
+        length = max(0, rows.stop - rows.start)
+        numbers = as_integers(stored.new_zeros(length, stored.shape[1]))
         # What all ranks hold, rank 0 gives.
-        begin = first if self.group.is_first else min(stop, max(first, self.held.common))
-        mine = numbers[begin - first :]
-        for place, here in self.held.within(slice(begin, stop)):
+        common = min(rows.stop, max(rows.start, self.held.common))
+        begin = rows.start if self.group.is_first else common
+        mine = numbers[begin - rows.start :]
+        for place, here in self.held.within(slice(begin, rows.stop)):
             mine[here] = as_integers(stored[place])
-        self.group.add(numbers)
-        return self._of(numbers.view(stored.dtype))
+        return Sending(rows, numbers, self.group.start_adding(numbers))
+
+    def arrived(self, sending: Sending) -> Points:
+        """Wait for rows that are being sent."""
+        self.group.finish(sending.works)
+        return self._of(sending.numbers.view(self._points.rows.dtype))
 
     @property
     def at_once(self) -> int:

@@ -164,8 +164,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         centers: Any = None,
     ) -> Self:
         """Fit a twin and take over its state at the end: a fit that fails changes nothing."""
-        check_parameters(self)
         with ranks(find_device(self.device)) as group:
+            check_parameters(self)  # in the block, so that all ranks learn of an error on one
             speaks = group is None or group.is_first
             events = Events(self.callbacks, self.verbose) if speaks else Events()
             twin = self._twin()

@@ -14,7 +14,7 @@ its own blocks of the panel, and these give their part of f and all of Z for the
     the panel itself, K[panel, panel]     every rank: the steps need it
 
 The points of a panel come from the ranks that hold them, if each holds only those of its own columns
-(`data/dealt_points.py`).
+(`data/dealt_points.py`).  Those of the panel that `comes_next` are sent while one is worked on.
 
 All ranks have all weights and take the same steps.  Which tiles are evaluated, kept and multiplied
 together does not depend on the number of ranks, and sums do not depend on their order (`exact_sums.py`),
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.dealt_points import AnyPoints
+from mercer.data.dealt_points import AnyPoints, DealtPoints, Sending
 from mercer.data.held import Held
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
@@ -160,6 +160,8 @@ class ShardedSquare:
         self._end = 0  # the rows before it are kept
         self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
         self._seen = (slice(0, 0), points.own(slice(0, 0)))  # the last panel that was asked for
+        self._next: slice | None = None  # the panel after the one that will be asked for, if known
+        self._sending: Sending | None = None  # its points
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         return self._rectangle.times(weights, rows, columns)
@@ -172,12 +174,17 @@ class ShardedSquare:
     def diagonal(self, rows: slice) -> Tensor:
         return self.kernel.diagonal(self._panel_points(rows))
 
+    def comes_next(self, rows: slice) -> None:
+        """Tell which panel follows the one that `panel` will be called for."""
+        self._next = rows
+
     def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
         R, kept = _length(rows), self._kept.get(rows.start)
         memory = self._room_for(rows) if kept is None else kept
         # Where all values are kept, no rank needs the points.
         evaluates = kept is None or stop > self._end
         points = self._panel_points(rows if evaluates else slice(0, 0))
+        self._send_ahead()
         visited = Visited(rows, points, weights, stop, memory, kept is not None)
         own = self._own[: R * R].view(R, R) if memory is None else memory.own
         Z = self._Z[:R] if self._all_Z is None else self._all_Z[rows]
@@ -208,8 +215,20 @@ class ShardedSquare:
     def _panel_points(self, rows: slice) -> Points:
         """The points of a panel, which may have to be sent; once for all that a visit needs."""
         if self._seen[0] != rows:
-            self._seen = (rows, self.points[rows])
+            sending = self._sending
+            if sending is not None and sending.rows == rows and isinstance(self.points, DealtPoints):
+                self._seen, self._sending = (rows, self.points.arrived(sending)), None
+            else:
+                self._seen = (rows, self.points[rows])
         return self._seen[1]
+
+    def _send_ahead(self) -> None:
+        """Begin to send the points of the panel that comes next, if its values are to be evaluated."""
+        rows, self._next = self._next, None
+        if rows is None or not isinstance(self.points, DealtPoints) or rows.stop <= self.s:
+            return
+        if rows.start not in self._kept or self._end < len(self.points):
+            self._sending = self.points.sending(rows)
 
     def _evaluate_own(self, points: Points, own: Tensor) -> Job:
         def job(total: Tensor, scratch: Scratch) -> None:

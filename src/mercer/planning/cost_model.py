@@ -1,18 +1,23 @@
 """Seconds and memory of training on devices that are not here, from their rates.
 
-With P devices, panels of R rows, s points in the fixed block and q levelled eigenvalues,
+With P devices, panels of R rows in B blocks, s points in the fixed block and q levelled eigenvalues,
 
-    first epoch     (T v + n s q a) / P + (1 - 1/P) n R v + steps + exchanges
-    later epochs    (2 c T r + (1 - c) n² v) / P + (1 - c) (1 - 1/P) n R v + steps + exchanges
+    first epoch     (T - n s) v / P + n s (v + q a) / P' + (1 - 1/P) n R v + steps + exchanges
+    later epochs    c T r (1/P + 1/P') + (1 - c) (n² v / P + (1 - 1/P) n R v) + steps + exchanges
 
 where v = (d + l) a + e are the seconds of a kernel value and its product with the weights: a for one
 multiplication and addition, e for the passes over the value.  T is the triangle of the first epoch, c
-the share of it that is kept, and r the seconds of a kept value, read twice.  The own block of a panel,
-R × R, and its steps are the same work on all devices.  An exchange adds up the sums of a panel in a
-ring: each device sends 2 (P - 1) messages of 1/P of them.
+the share of it that is kept, and r the seconds of a kept value, read as it is and transposed.  The fixed
+block, and what is read transposed, is the work of the devices that have blocks of the panel, P' = min(P,
+B).  The own block of a panel, R × R, and its steps are the same work on all devices.
+
+An exchange adds up the sums of a panel in a ring: each device sends 2 (P - 1) messages of 1/P of them.
+Points that are dealt to the devices are sent in the same way, a panel ahead, so they take time only
+where that is longer than the work on a panel.
 
 `NAMED_DEVICES` and `NAMED_LINKS` have published figures, peaks; `PEAK_SHARE` of them is assumed to be
-reached.  Nothing here was measured on a GPU.
+reached.  Nothing here was measured on a GPU.  `benchmarks/fitted_costs.py` measures these costs on the
+machine it runs on, and `benchmarks/scaling.py` compares the model with runs there.
 """
 
 from __future__ import annotations
@@ -23,29 +28,31 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from mercer.method.schedule import first_epoch_values
+from mercer.operators.sharded import DEVICE_BLOCK_COLUMNS
 from mercer.operators.tiled import DEVICE_PANEL_ROWS
-from mercer.planning.choose import ELEMENTWISE_FEATURES
 from mercer.planning.keeping import wanted_bytes
 from mercer.planning.memory import (
     DEVICE_RESERVED_SHARE,
     FLOAT32_BYTES,
     GIB,
+    data_bytes,
     in_words,
     kept_bytes,
+    passing_bytes,
     repeated_bytes,
     work_bytes,
 )
 from mercer.planning.plan import Plan
-from mercer.planning.resource import Rates
 
 # Share of a published peak that is assumed to be reached.
 PEAK_SHARE = 0.7
 # Bytes of memory traffic for a kernel value, if no operations are fused and nothing stays in a cache:
 # the product writes it, four passes of a Laplacian read and write it, the product with weights reads it.
 PASS_BYTES = FLOAT32_BYTES * (1 + 4 * 2 + 1)
-# Operations of one step (see `method/step.py`), and the seconds that each is assumed to take at least on
-# a GPU.
+# Operations of one step (see `method/step.py`) and of one tile: a product, four passes, and the product
+# with weights.  On a GPU, each is assumed to take at least so many seconds.
 STEP_OPERATIONS = 30
+TILE_OPERATIONS = 6
 LAUNCH_SECONDS = 5e-6
 # Bytes of a sum of f, in float64.
 SUM_BYTES = 8
@@ -59,7 +66,9 @@ class DeviceCosts:
     value: float  # for the passes over one kernel value
     read: float  # a byte from memory
     operation: float = 0.0  # the shortest one
+    panel: float = 0.0  # whatever the number of columns
     rows: int = DEVICE_PANEL_ROWS  # R, evaluated together
+    block: int = DEVICE_BLOCK_COLUMNS  # columns of a tile
 
     @classmethod
     def published(cls, flops: float, traffic: float) -> DeviceCosts:
@@ -67,12 +76,15 @@ class DeviceCosts:
         read = 1 / (PEAK_SHARE * traffic)
         return cls(2 / (PEAK_SHARE * flops), PASS_BYTES * read, read, LAUNCH_SECONDS)
 
-    @classmethod
-    def measured(cls, rates: Rates, n_outputs: int, rows: int) -> DeviceCosts:
-        """Of a device that was measured."""
-        products = n_outputs * rates.feature / FLOAT32_BYTES  # of a byte that is read
-        read = max(0.0, rates.reading(n_outputs, FLOAT32_BYTES) - products)
-        return cls(rates.feature, ELEMENTWISE_FEATURES * rates.feature, read, rows=rows)
+    def evaluated(self, d: float, l: int) -> float:
+        """Of a kernel value and its product with the weights, in tiles of full size."""
+        computing = (d + l) * self.multiply_add + self.value
+        # Operations are queued, so that only those which are shorter than a launch wait for it.
+        return max(computing, TILE_OPERATIONS * self.operation / (self.rows * self.block))
+
+    def kept(self, l: int) -> float:
+        """Of a kernel value that is read from memory, and its product with the weights."""
+        return FLOAT32_BYTES * self.read + l * self.multiply_add
 
 
 @dataclass(frozen=True)
@@ -135,9 +147,17 @@ class Estimate:
 
 
 def estimate(
-    shape: Shape, device: DeviceCosts, memory: float, ranks: int, link: LinkCosts | None = None
+    shape: Shape,
+    device: DeviceCosts,
+    memory: float,
+    ranks: int,
+    link: LinkCosts | None = None,
+    *,
+    dealt: bool = False,
 ) -> Estimate:
     """Seconds and bytes; `memory` is what may be used of each device.
+
+    If the points are `dealt` to the devices, each holds its share of them.  Otherwise it holds all.
 
     >>> shape = Shape(n=1_000_000, d=100, l=10, s=12_000, q=500, m=1_000)
     >>> one = estimate(shape, NAMED_DEVICES["A100"], 76 * GIB, 1)
@@ -147,10 +167,11 @@ def estimate(
     """
     if ranks > 1 and link is None:
         raise ValueError(f"{ranks} devices need a link between them. Got none.")
+    dealt = dealt and ranks > 1
     n, d, l, s, q = shape.n, shape.d, shape.l, min(shape.s, shape.n), shape.q
-    R, others = min(device.rows, n), 1 - 1 / ranks
+    R = min(device.rows, n)
     triangle = first_epoch_values(n, s, R)
-    needed = FLOAT32_BYTES * n * d + work_bytes(n, l, s, FLOAT32_BYTES)
+    needed = _needed_bytes(shape, R, ranks, dealt)
     whole = wanted_bytes(n, triangle, q, FLOAT32_BYTES, None)
     kept = kept_bytes(
         ranks * memory,
@@ -162,28 +183,45 @@ def estimate(
         element_size=FLOAT32_BYTES,
     )
     c = kept / whole
-    v = (d + l) * device.multiply_add + device.value
-    reading = FLOAT32_BYTES * device.read + l * device.multiply_add  # of a value that is kept
-    # Z is kept before anything else.
-    Z, Z_is_kept = n * s * q * device.multiply_add, kept >= FLOAT32_BYTES * n * q
-    steps = _step_seconds(shape, device, R)
-    with_Z = _exchange_seconds(shape, R, ranks, link, SUM_BYTES * l + FLOAT32_BYTES * q)
-    without_Z = _exchange_seconds(shape, R, ranks, link, SUM_BYTES * l)
-    first = (triangle * v + Z) / ranks + others * n * R * v + steps + with_Z
-    again = n * n * v / ranks + others * n * R * v
-    later = 2 * c * triangle * reading / ranks + (1 - c) * again + steps
-    later += without_Z if Z_is_kept else Z / ranks + with_Z
+    v, r = device.evaluated(d, l), device.kept(l)
+    # Of the rows of a panel, the values in the fixed block are the work of those that have these rows.
+    at_work = min(ranks, math.ceil(R / device.block))
+    own, fixed = n * R, s * (n - min(R, s))
+    Z = n * s * q * device.multiply_add / at_work
+    every_panel = _step_seconds(shape, device, R) + math.ceil(n / R) * device.panel
+
+    def evaluating(values: float) -> float:
+        return ((values - fixed - own) / ranks + fixed / at_work + own) * v
+
+    def sent(row_bytes: float) -> float:
+        return _exchange_seconds(shape, R, ranks, link, row_bytes)
+
+    sums = sent(SUM_BYTES * l)
+    sums_and_Z = sent(SUM_BYTES * l + FLOAT32_BYTES * q)
+    points = sent(FLOAT32_BYTES * (d + 2)) if dealt else 0.0
+    first = evaluating(triangle) + Z + every_panel
+    first = max(first, points) + sums_and_Z
+    # Kept values are read as they are and transposed.  Z is kept before anything else.
+    later = c * (triangle - own) * (1 / ranks + 1 / at_work) * r
+    later += (1 - c) * evaluating(n * n) + every_panel
+    Z_is_kept = kept >= FLOAT32_BYTES * n * q
+    later += 0.0 if Z_is_kept else Z
+    later = max(later, points if c < 1 else 0.0) + (sums if Z_is_kept else sums_and_Z)
     return Estimate(first, later, needed, kept, c, needed <= memory)
 
 
 def with_estimated_seconds(
     plan: Plan, device: DeviceCosts, memory: float, link: LinkCosts | None
 ) -> Plan:
-    """A plan for devices that are not here, with seconds, what is kept, and whether it fits."""
+    """A plan for devices that are not here, with seconds, what is kept, and whether it fits.
+
+    Points are dealt to several devices, as `mercer fit` does.
+    """
     shape = Shape(
         plan.n, plan.d, plan.n_outputs, plan.subsample_size, plan.preconditioner_rank, plan.batch_size
     )
-    found = estimate(shape, device, memory, plan.ranks, link)
+    dealt = plan.ranks > 1
+    found = estimate(shape, device, memory, plan.ranks, link, dealt=dealt)
     notes = plan.notes
     if not found.fits:
         notes += (
@@ -195,6 +233,7 @@ def with_estimated_seconds(
         later_epoch_seconds=found.later_epoch_seconds,
         kept_memory=found.kept,
         kept_as=None,
+        dealt=dealt,
         notes=notes,
     )
 
@@ -204,9 +243,17 @@ def usable_memory(memory: float) -> float:
     return (1 - DEVICE_RESERVED_SHARE) * memory
 
 
+def _needed_bytes(shape: Shape, R: int, ranks: int, dealt: bool) -> float:
+    """What each device holds beside kept values: its points, weights, targets and workspaces."""
+    n, d, s = shape.n, shape.d, min(shape.s, shape.n)
+    points = data_bytes(n, d, ranks, FLOAT32_BYTES, s if dealt else None) / ranks
+    passing = passing_bytes(R, d, FLOAT32_BYTES) if dealt else 0.0
+    return points + passing + work_bytes(n, shape.l, s, FLOAT32_BYTES)
+
+
 def _step_seconds(shape: Shape, device: DeviceCosts, R: int) -> float:
     """The steps of an epoch, which every device takes: products with the own block and with Z."""
-    each = shape.l * device.multiply_add + FLOAT32_BYTES * device.read
+    each = device.kept(shape.l)
     per_row = 2 * R + min(shape.m, R) + 2 * shape.q
     corrections = math.ceil(shape.n / R) * shape.s * shape.q  # of the fixed block, V c
     launches = math.ceil(shape.n / shape.m) * STEP_OPERATIONS * device.operation

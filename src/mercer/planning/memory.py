@@ -127,10 +127,15 @@ def centres_bytes(
     return float(element_size * numbers + VALUE_BYTES * p * sums)
 
 
-def data_bytes(n: int, d: int, ranks: int, element_size: int, dealt: int | None) -> float:
+def data_bytes(n: int, d: float, ranks: int, element_size: int, dealt: int | None) -> float:
     """The rows in memory: all on each rank, or dealt to the ranks but for the first `dealt` ones."""
     rows = ranks * n if dealt is None else n + (ranks - 1) * dealt
     return float(rows * d * element_size)
+
+
+def passing_bytes(rows: int, d: float, element_size: int) -> float:
+    """The points of a panel and of the next one, as they are sent where each rank holds some."""
+    return 2 * rows * (d + 2) * element_size
 
 
 def repeated_bytes(n: int, width: int, ranks: int, element_size: int) -> float:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mercer.processes.packing import packed, unpacked
 from mercer.processes.seats import Seat
 
 Thing = TypeVar("Thing")
@@ -101,18 +102,19 @@ class Group:
         """What each rank has here, in the order of ranks."""
         if self.talk is None:
             return [thing]
-        found: list[Any] = [None] * self.size
-        self._exchange(lambda: dist.all_gather_object(found, thing, group=self.talk))
-        return found
+        # Packed before the others wait for it, so that an error in packing is told to them.
+        mine, found = packed(thing), [None] * self.size
+        self._exchange(lambda: dist.all_gather_object(found, mine, group=self.talk))
+        return [unpacked(theirs, self._device) for theirs in found]  # type: ignore[arg-type]
 
     def from_first(self, thing: Thing) -> Thing:
         """What rank 0 has here."""
         if self.talk is None:
             return thing
-        found: list[Any] = [thing if self.is_first else None]
+        found = [packed(thing) if self.is_first else None]
         source = dist.get_global_rank(self.talk, 0)
         self._exchange(lambda: dist.broadcast_object_list(found, src=source, group=self.talk))
-        return thing if self.is_first else found[0]
+        return thing if self.is_first else unpacked(found[0], self._device)  # type: ignore[arg-type]
 
     def decided(self, decide: Callable[[], Thing]) -> Thing:
         """What `decide` returns, or raises, on rank 0; meanwhile the others answer its questions."""
@@ -156,6 +158,10 @@ class Group:
         if self.deciding:
             self.from_first((number, question))
         return self._answering[number].answer(*question)
+
+    def _device(self) -> torch.device:
+        """Where the tensors of this rank are."""
+        return torch.device(self.seats[self.rank].device)
 
     def _carrier(self, tensor: Tensor) -> dist.ProcessGroup | None:
         """What carries a tensor: NCCL takes none from the memory of the CPU."""

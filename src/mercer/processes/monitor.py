@@ -27,8 +27,9 @@ from mercer.processes.seats import Seat
 # Seconds without progress after which the ranks give up; MERCER_PATIENCE sets another number.
 RANK_PATIENCE = 60.0
 PATIENCE_VARIABLE = "MERCER_PATIENCE"
-# Seconds between beats, at most this and at most this share of the patience.
-BEAT_SECONDS = 5.0
+# Seconds between beats, at most this and at most this share of the patience.  An error of one rank is
+# known to all after about as long.
+BEAT_SECONDS = 1.0
 BEAT_SHARE = 1 / 8
 # Share of a core that a rank uses if it works on something; beats take less than a tenth of it.
 BUSY_SHARE = 0.02
@@ -72,6 +73,12 @@ class Judge:
         still = [rank for rank in range(len(beats)) if now - self._moved[rank] >= self.patience]
         hanging = [rank for rank in still if not beats[rank].waiting]
         waiting = any(beat.waiting for beat in beats)
+        left = [rank for rank, beat in enumerate(beats) if beat.left]
+        if left and still and len(left) + len(still) == len(beats) and waiting:
+            return (
+                f"{named(self.seats, left)} has ended its part, and the others have waited for "
+                f"{self.patience:g} s: all ranks must call the same functions in the same order."
+            )
         if hanging and waiting:
             return (
                 f"{named(self.seats, hanging)} made no progress for {self.patience:g} s, and the others "
@@ -110,7 +117,7 @@ class Monitor:
     """For the length of a block, the ranks of a group look after one another.
 
     `beats` connects the same ranks as the group.  An error in the block is told to the others, and ends
-    theirs with the name of this rank.
+    theirs with the name of this rank, also where they have come to its end.
     """
 
     def __init__(self, group: Group, beats: dist.ProcessGroup) -> None:
@@ -118,6 +125,7 @@ class Monitor:
         self.beats = beats
         self.patience = patience()
         self.fault: str | None = None
+        self._lost = False  # a connection, and so the answer of another rank
         self._leaving = False
         self._woken = threading.Event()
         self._failure: str | None = None
@@ -131,19 +139,26 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, RankError):
+        if error is not None and self.fault is None:
             self._failure = _repeated(error)
         self._leaving = True
         self._woken.set()
         # All leave together, or learn of this rank's error.  An exchange that fails ends it, too.
         self._thread.join()
         self.group.check = lambda lost: None
+        # Once all have ended their parts, a process may be gone before it has answered.
+        if error is None and not self._lost:
+            self.group.broken = self.group.broken or self.fault is not None
+            self.check()
 
     def check(self, lost: bool = False) -> None:
-        """Raise if something is wrong; if a connection was `lost`, once it is known why."""
+        """Raise if something is wrong; if a connection was `lost`, once it is known why.
+
+        Where the other ranks go on answering, it never will be.
+        """
         if lost:
             self._woken.set()
-            self._thread.join()
+            self._thread.join(self.patience)
         if self.fault is not None:
             raise RankError(f"Training was ended on all ranks. {self.fault}")
 
@@ -156,7 +171,7 @@ class Monitor:
             try:
                 found = self._exchange(mine)
             except RuntimeError as error:
-                self.fault = self._gone(error)
+                self._lost, self.fault = True, self._gone(error)
                 return
             if mine.failure is not None:
                 return  # all know it now, and do not answer any more

@@ -22,6 +22,7 @@ from mercer.method.step import Losses, Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts, SquareOperator
 from mercer.operators.refined import Refined
+from mercer.operators.sharded import ShardedSquare
 from mercer.operators.workers import small_operations
 from mercer.stopwatch import Stopwatch
 from mercer.training.delayed import DelayedProjection
@@ -232,6 +233,8 @@ class Training:
             stop = self.schedule.columns_needed(visit.panel, progress.epoch, self.n_weighted)
             if self.delayed is not None:
                 self.delayed.before_panel(visit, self.state)
+            if isinstance(self.operator, ShardedSquare) and position + 1 < len(visits):
+                self.operator.comes_next(visits[position + 1].panel.rows)
             products = self.operator.panel(visit.panel.rows, self.model.weights, stop)
             for batch, losses in self._descend(visit, products):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
