@@ -261,7 +261,7 @@ def test_a_kernel_without_distances_gets_indicators(houses, run, tmp_path):
     assert model.n_features_in_ == 10  # income, code, whether it is missing, noise, three cities
     code, _, err = run("fit", data, *options, "--force", "--categorical", "code")
     assert code == 2
-    assert "--categorical needs a kernel of distances" in err
+    assert "--category needs a kernel of distances" in err
 
 
 def test_the_training_file_is_refused_as_test_file(iris, run, tmp_path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mercer.cli.messages import CallError
+from mercer.cli.options import DateOrder, DecimalMark, Task
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.planning.cost_model import (
     A100_FLOPS,
@@ -20,6 +22,7 @@ from mercer.planning.cost_model import (
 )
 from mercer.planning.memory import parse_memory
 from mercer.tables.bounds import Bounds
+from mercer.tables.recognition import Wishes
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator
@@ -37,7 +40,36 @@ class DataChoice:
     keep: tuple[str, ...]
     drop: tuple[str, ...]
     categorical: tuple[str, ...]
+    wishes: Wishes
     bounds: Bounds
+
+
+def data(
+    path: str,
+    target: str | None,
+    task: Task | None,
+    keep: Sequence[str] | None,
+    drop: Sequence[str] | None,
+    category: Sequence[str] | None,
+    number: Sequence[str] | None,
+    decimal: DecimalMark | None,
+    dates: DateOrder | None,
+    bounds: Bounds,
+) -> DataChoice:
+    """The table and its columns, as the options of a command name them."""
+    both = set(category or ()) & set(number or ())
+    if both:
+        raise CallError(f"--category and --number both name {sorted(both)[0]!r}. Leave one of them out.")
+    return DataChoice(
+        path,
+        target,
+        task and task.value,
+        tuple(keep or ()),
+        tuple(drop or ()),
+        tuple(category or ()),
+        Wishes(tuple(number or ()), decimal=decimal and decimal.value, dates=dates and dates.value),
+        bounds,
+    )
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ import typer
 
 from mercer.cli.options import (
     Bandwidth,
-    Categorical,
+    Category,
     Data,
+    DatesOption,
+    Decimal,
     DemoRows,
     Device,
     DeviceFlops,
@@ -36,6 +38,7 @@ from mercer.cli.options import (
     Memory,
     Metric,
     ModelFile,
+    Number,
     Quiet,
     Ranks,
     Ridge,
@@ -101,7 +104,10 @@ def plan(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
-    categorical: Categorical = None,
+    category: Category = None,
+    number: Number = None,
+    decimal: Decimal = None,
+    dates: DatesOption = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
@@ -136,15 +142,7 @@ def plan(
         ranks, device_memory, device_flops, device_traffic, link_rate, link_latency, memory
     )
     made = fitting.plan(
-        choices.DataChoice(
-            data,
-            target,
-            task and task.value,
-            tuple(keep or ()),
-            tuple(drop or ()),
-            tuple(categorical or ()),
-            bounds,
-        ),
+        choices.data(data, target, task, keep, drop, category, number, decimal, dates, bounds),
         choices.parameters(
             kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
         ),
@@ -173,7 +171,10 @@ def fit(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
-    categorical: Categorical = None,
+    category: Category = None,
+    number: Number = None,
+    decimal: Decimal = None,
+    dates: DatesOption = None,
     holdout: Annotated[
         float | None,
         typer.Option(
@@ -270,15 +271,7 @@ def fit(
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
-        choices.DataChoice(
-            data,
-            target,
-            task and task.value,
-            tuple(keep or ()),
-            tuple(drop or ()),
-            tuple(categorical or ()),
-            bounds,
-        ),
+        choices.data(data, target, task, keep, drop, category, number, decimal, dates, bounds),
         parameters,
         scored_on,
         places,

@@ -236,7 +236,7 @@ def _read(
     kernel = parameters["kernel"]
     one_hot = not is_translation_invariant(kernel)
     if one_hot and choice.categorical:
-        raise CallError(f"--categorical needs a kernel of distances. Got --kernel {kernel}.")
+        raise CallError(f"--category needs a kernel of distances. Got --kernel {kernel}.")
     source = open_source(choice.path, choice.target, folder, bounds=choice.bounds)
     with ranks(find_device(parameters["device"])) as given:
         group = given or Group()
@@ -248,6 +248,7 @@ def _read(
                 keep=choice.keep,
                 drop=choice.drop,
                 categorical=choice.categorical,
+                wishes=choice.wishes,
                 one_hot=one_hot,
             )
         )

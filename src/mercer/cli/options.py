@@ -33,6 +33,16 @@ class Scale(str, Enum):
     rank = "rank"
 
 
+class DecimalMark(str, Enum):
+    point = "."
+    comma = ","
+
+
+class DateOrder(str, Enum):
+    dmy = "dmy"
+    mdy = "mdy"
+
+
 class Task(str, Enum):
     classification = "classification"
     regression = "regression"
@@ -78,11 +88,36 @@ Keep = Annotated[
         metavar="COLUMN", help="Use this column even if it looks like an identifier. Can be repeated."
     ),
 ]
-Categorical = Annotated[
+Category = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        "--categorical",
+        metavar="COLUMN",
+        help="The values of this column are categories, even if they are numbers. Can be repeated.",
+    ),
+]
+Number = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN",
-        help="The numbers in this column are codes of categories. Can be repeated.",
+        help="This column holds numbers; its other values count as missing. Can be repeated.",
+    ),
+]
+Decimal = Annotated[
+    DecimalMark | None,
+    typer.Option(
+        metavar="MARK",
+        help="The decimal mark, . or , where the file does not tell: 1,234 may be 1.234 or 1234.",
+    ),
+]
+DatesOption = Annotated[
+    DateOrder | None,
+    typer.Option(
+        "--dates",
+        metavar="ORDER",
+        help="dmy or mdy: whether days or months come first in dates such as 03/04/2024, where the file "
+        "does not tell.",
     ),
 ]
 KernelOption = Annotated[

@@ -22,8 +22,7 @@ from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError
 from mercer.tables.formats import DEFAULT_BOUNDS, open_table
 from mercer.tables.kinds import is_known
-from mercer.tables.survey import DEFAULT_TARGET
-from mercer.tables.table import Table, with_labels
+from mercer.tables.table import DEFAULT_TARGET, Table, with_labels
 from mercer.tables.wording import excerpt, quoted
 
 Array = NDArray[Any]
@@ -93,7 +92,7 @@ def row_numbers(source: Source, columns: Columns, n: int) -> Array:
     if n == source.table.n_rows:
         return np.arange(n)
     chunks = source.table.chunks([columns.target])
-    return np.flatnonzero(np.concatenate([is_known(frame.to_series()).to_numpy() for frame in chunks]))
+    return np.flatnonzero(np.concatenate([columns.has_target(frame).to_numpy() for frame in chunks]))
 
 
 def file_parts(
@@ -104,7 +103,7 @@ def file_parts(
         columns = replace(columns, target=source.target)
     first, dropped = 0, 0
     for frame in source.table.chunks((*columns.names, columns.target)):
-        known = is_known(frame[columns.target])
+        known = columns.has_target(frame)
         numbers = first + np.flatnonzero(known.to_numpy())
         first += len(frame)
         dropped += len(frame) - len(numbers)
@@ -132,6 +131,9 @@ class PlainColumns:
                     f"matrix. Got {excerpt(str(frame[name].dtype))}."
                 )
         return frame.select(by_name(*self.names)).cast(pl.Float32).to_numpy(), []
+
+    def has_target(self, frame: pl.DataFrame) -> pl.Series:
+        return is_known(frame[self.target])
 
     def targets(self, frame: pl.DataFrame) -> Array:
         return frame[self.target].to_numpy()

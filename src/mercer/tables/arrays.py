@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from mercer.planning.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
 from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError
-from mercer.tables.kinds import is_known
 from mercer.tables.table import Table
 
 
@@ -42,7 +41,7 @@ def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) 
     def parts() -> Iterator[NDArray[np.float32]]:
         nonlocal dropped
         for frame in table.chunks([*columns.names, columns.target], rows=chunk_rows(d)):
-            labelled = frame.filter(is_known(frame[columns.target]))
+            labelled = frame.filter(columns.has_target(frame))
             dropped += len(frame) - len(labelled)
             X, found = columns.features(labelled)
             notes.update(dict.fromkeys(found))

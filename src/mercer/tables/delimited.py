@@ -15,12 +15,13 @@ import polars as pl
 from mercer.tables.bounds import Allowance
 from mercer.tables.columnar import from_polars
 from mercer.tables.errors import TableError
+from mercer.tables.notation import MISSING
 from mercer.tables.table import Contents
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
-# Spellings of a missing value.  Words that may well be labels ("None") are not among them.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")
+# Numbers that may be thousands of times as large as they seem.
+POINTS_OF_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 SEPARATORS = ",\t;|"
 # Lines that are searched for a fault, which takes some seconds.
 MOST_LINES_SEARCHED = 5_000_000
@@ -87,15 +88,44 @@ def _typed(
     # Polars maps the whole file to memory to count rows alone, but not to count missing values as well.
     as_text = scan(dict.fromkeys(types, pl.String()))
     n_rows, missing = _count(as_text, pl.all().is_null() | (pl.all() == ""))
+    for name in _not_from_the_year(as_text, [n for n in types if types[n].is_temporal()]):
+        types[name] = pl.String()
     # Widen every column that loses values with its guessed type, until none does.
-    suspects = [] if n_rows <= INFER_ROWS else [n for n in types if types[n] != pl.String()]
+    suspects = [n for n in types if types[n] != pl.String()]
+    if n_rows <= INFER_ROWS:  # Polars has seen all values, but guesses formats of dates from a few
+        suspects = [n for n in suspects if types[n].is_temporal()]
     while suspects:
         _, lost = _count(scan(types, True).select(suspects), pl.all().is_null())
         suspects = [name for name in suspects if lost[name] > missing[name]]
         for name in suspects:
             types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
         suspects = [name for name in suspects if types[name] != pl.String()]
-    return from_polars(scan(types).rename(names), n_rows, allowance)
+    floats = [name for name in types if types[name] == pl.Float64()]
+    unclear, clear = _unclear_points(as_text, floats)
+    types |= dict.fromkeys(unclear, pl.String())
+    found = from_polars(scan(types).rename(names), n_rows, allowance)
+    return found._replace(shows_points=clear or options["separator"] == ",")
+
+
+def _not_from_the_year(as_text: pl.LazyFrame, names: list[str]) -> list[str]:
+    """Columns whose dates do not begin with the year: Polars would always take the day for the first."""
+    sample = as_text.select(names).head(INFER_ROWS).collect(engine="streaming")
+    return [name for name in names if sample[name].str.contains(r"^\s*\d{1,2}[-/.]").any()]
+
+
+def _unclear_points(as_text: pl.LazyFrame, names: list[str]) -> tuple[list[str], bool]:
+    """Numbers whose points may all stand between thousands, and whether others have decimal points."""
+    clear = pl.all().str.contains(".", literal=True) & ~pl.all().str.contains(POINTS_OF_THOUSANDS)
+    sample = as_text.select(names).head(INFER_ROWS)
+    _, found = _count(sample, clear)
+    suspects = [name for name in names if not found[name]]
+    if not suspects:
+        return [], bool(names)
+    _, points = _count(as_text.select(suspects), pl.all().str.contains(".", literal=True))
+    suspects = [name for name in suspects if points[name]]
+    _, found = _count(as_text.select(suspects), clear)
+    unclear = [name for name in suspects if not found[name]]
+    return unclear, len(names) > len(unclear)
 
 
 def _first_fault(file: Path, separator: str) -> str | None:

@@ -99,7 +99,7 @@ def open_table(
             contents = delimited(file, head, kind, text, allowance)
         if not contents[0]:
             raise TableError(f"{name} has no columns.")
-    return Table(name, *contents, temporary)
+    return Table(name, *contents, files=temporary)
 
 
 def _recognise(name: str, head: bytes) -> str:
