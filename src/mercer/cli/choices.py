@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mercer.cli.messages import CallError
 from mercer.cli.options import DateOrder, DecimalMark, Task
@@ -22,10 +22,13 @@ from mercer.planning.cost_model import (
 )
 from mercer.planning.memory import parse_memory
 from mercer.tables.bounds import Bounds
+from mercer.tables.errors import TableError
+from mercer.tables.layout import Layout
 from mercer.tables.recognition import Wishes
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator
+ClassWeights = Literal["balanced"] | dict[str, float] | None
 # What the estimator calls the values of --scale.
 SCALES = {"auto": "auto", "none": False, "standard": True, "rank": "rank"}
 
@@ -41,7 +44,10 @@ class DataChoice:
     drop: tuple[str, ...]
     categorical: tuple[str, ...]
     wishes: Wishes
+    weight: str | None
+    class_weight: ClassWeights
     bounds: Bounds
+    layout: Layout
 
 
 def data(
@@ -54,7 +60,10 @@ def data(
     number: Sequence[str] | None,
     decimal: DecimalMark | None,
     dates: DateOrder | None,
+    weight: str | None,
+    class_weight: Sequence[str] | None,
     bounds: Bounds,
+    layout: Layout,
 ) -> DataChoice:
     """The table and its columns, as the options of a command name them."""
     both = set(category or ()) & set(number or ())
@@ -68,8 +77,27 @@ def data(
         tuple(drop or ()),
         tuple(category or ()),
         Wishes(tuple(number or ()), decimal=decimal and decimal.value, dates=dates and dates.value),
+        weight,
+        _class_weights(class_weight or ()),
         bounds,
+        layout,
     )
+
+
+def _class_weights(given: Sequence[str]) -> ClassWeights:
+    """ "balanced", or the weight of each label as it was written."""
+    if list(given) == ["balanced"]:
+        return "balanced"
+    weights: dict[str, float] = {}
+    for one in given:
+        label, equals, number = one.rpartition("=")
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not 0 <= weights[label] < float("inf"):
+            raise CallError(f"--class-weight must be balanced or LABEL=NUMBER. Got {one!r}.")
+    return weights or None
 
 
 @dataclass(frozen=True)
@@ -118,6 +146,7 @@ def parameters(
     device: str,
     n_jobs: int | None,
     seed: int,
+    epochs: int,
 ) -> Parameters:
     """Parameters of an estimator, "auto" for what was not given."""
     if bandwidth is not None and not 0 < bandwidth < float("inf"):
@@ -136,6 +165,7 @@ def parameters(
         "device": device,
         "n_jobs": n_jobs,
         "random_state": seed,
+        "max_iter": epochs,
     }
 
 
@@ -192,6 +222,14 @@ def cluster(
 def bounds(max_columns: int, max_unpacked: str) -> Bounds:
     """How much a data file may claim."""
     return Bounds(max_columns, _size(max_unpacked, "--max-unpacked"))
+
+
+def layout(encoding: str | None, header: bool | None, sheet: str | None) -> Layout:
+    """How a data file is laid out."""
+    try:
+        return Layout(encoding, header, sheet)
+    except TableError as error:
+        raise CallError(str(error)) from error
 
 
 def _size(text: str, option: str) -> float | None:

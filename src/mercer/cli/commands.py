@@ -16,6 +16,7 @@ import typer
 from mercer.cli.options import (
     Bandwidth,
     Category,
+    ClassWeight,
     Data,
     DatesOption,
     Decimal,
@@ -25,7 +26,11 @@ from mercer.cli.options import (
     DeviceMemory,
     DeviceTraffic,
     Drop,
+    Encoding,
+    Epochs,
     Force,
+    Header,
+    Holdout,
     Jobs,
     Json,
     Keep,
@@ -39,14 +44,20 @@ from mercer.cli.options import (
     Metric,
     ModelFile,
     Number,
+    OnError,
+    OnErrorOption,
     Quiet,
     Ranks,
     Ridge,
     Scale,
     ScaleOption,
     Seed,
+    Sheet,
     Target,
     TaskOption,
+    Test,
+    TestTarget,
+    Weight,
 )
 from mercer.planning.memory import MOST_COLUMNS
 
@@ -108,11 +119,17 @@ def plan(
     number: Number = None,
     decimal: Decimal = None,
     dates: DatesOption = None,
+    weight: Weight = None,
+    class_weight: ClassWeight = None,
+    holdout: Holdout = None,
+    test: Test = None,
+    test_target: TestTarget = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
+    epochs: Epochs = 100,
     memory: Memory = "auto",
     capacity: Annotated[
         float | None,
@@ -130,6 +147,9 @@ def plan(
     device: Device = "auto",
     n_jobs: Jobs = None,
     seed: Seed = 0,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
@@ -137,19 +157,24 @@ def plan(
     """Show the plan for training on a table, on this machine or another one, without training."""
     from mercer.cli import choices, fitting, screens
 
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     cluster = choices.cluster(
         ranks, device_memory, device_flops, device_traffic, link_rate, link_latency, memory
     )
-    made = fitting.plan(
-        choices.data(data, target, task, keep, drop, category, number, decimal, dates, bounds),
-        choices.parameters(
-            kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+    scored_on = choices.TestChoice(holdout, test, test_target, seed)
+    made, columns = fitting.plan(
+        choices.data(
+            *(data, target, task, keep, drop, category, number, decimal, dates),
+            *(weight, class_weight, bounds, layout),
         ),
+        choices.parameters(
+            *(kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed, epochs)
+        ),
+        scored_on,
         capacity,
         cluster,
     )
-    screens.show_plan(made, json)
+    screens.show_plan(made, json, columns.decisions)
 
 
 @app.command(
@@ -175,29 +200,17 @@ def fit(
     number: Number = None,
     decimal: Decimal = None,
     dates: DatesOption = None,
-    holdout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of the rows held out for the final score. Default: 0.2, at most 10,000 rows.",
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Measure the final score on this table instead."),
-    ] = None,
-    test_target: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Labels of --test, if they are in a separate file."),
-    ] = None,
+    weight: Weight = None,
+    class_weight: ClassWeight = None,
+    holdout: Holdout = None,
+    test: Test = None,
+    test_target: TestTarget = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
-    epochs: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")
-    ] = 100,
+    epochs: Epochs = 100,
     memory: Memory = "auto",
     device: Device = "auto",
     n_jobs: Jobs = None,
@@ -229,6 +242,9 @@ def fit(
             help="With --ranks, start them again up to this many times if one fails.",
         ),
     ] = 0,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
@@ -247,7 +263,7 @@ def fit(
     from mercer.training.events.callbacks import Checkpoint
 
     speaks = launching.rank_here() == 0
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     scored_on = choices.TestChoice(holdout, test, test_target, seed)
     if resume is not None:
         if not os.path.exists(resume):
@@ -262,16 +278,18 @@ def fit(
         resume=resume,
     )
     parameters = choices.parameters(
-        kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed
+        *(kernel.value, bandwidth, ridge, scale.value, metric, memory, device, n_jobs, seed, epochs)
     )
-    parameters["max_iter"] = epochs
     if ranks is not None:
         arguments = shlex.split(str(context.obj))[1:]
         raise typer.Exit(launching.launched(arguments, ranks, restarts, places.checkpoint))
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
-        choices.data(data, target, task, keep, drop, category, number, decimal, dates, bounds),
+        choices.data(
+            *(data, target, task, keep, drop, category, number, decimal, dates),
+            *(weight, class_weight, bounds, layout),
+        ),
         parameters,
         scored_on,
         places,
@@ -322,6 +340,10 @@ def predict(
             "before it, so that no spreadsheet runs it as a formula.",
         ),
     ] = False,
+    on_error: OnErrorOption = OnError.stop,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
@@ -337,7 +359,7 @@ def predict(
     speaks = launching.rank_here() == 0
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = predicting.predict(
         model,
@@ -347,6 +369,8 @@ def predict(
         copied=tuple(with_ or ()),
         guard=not allow_formulas,
         bounds=bounds,
+        layout=layout,
+        skip=on_error.value == "skip",
         n_jobs=n_jobs,
         quiet=quiet or not speaks,
     )
@@ -367,6 +391,10 @@ def evaluate(
             help="Column with the true values, or a file of labels. Default: the target of training.",
         ),
     ] = None,
+    on_error: OnErrorOption = OnError.stop,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
@@ -377,9 +405,16 @@ def evaluate(
     from mercer.cli import choices, launching, predicting, screens
 
     speaks = launching.rank_here() == 0
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     measures, source, notes = predicting.evaluate(
-        model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet or not speaks
+        model,
+        data,
+        target,
+        bounds=bounds,
+        layout=layout,
+        skip=on_error.value == "skip",
+        n_jobs=n_jobs,
+        quiet=quiet or not speaks,
     )
     if speaks:
         screens.show_measures(measures, source, notes, json)

@@ -209,8 +209,11 @@ class Columns:
         return X, notes
 
     def unreadable(self, frame: pl.DataFrame) -> pl.Series:
-        """Which rows have a value that `features` would raise for."""
-        return unreadable_rows(frame, self.kinds, self.notations)
+        """Which rows have a value that `features` or `targets` would raise for."""
+        kinds, notations = self.kinds | {self.target: self.target_kind}, self.notations
+        if self.target_notation is not None:
+            notations = notations | {self.target: self.target_notation}
+        return unreadable_rows(frame, kinds, notations)
 
     def has_target(self, frame: pl.DataFrame) -> pl.Series:
         """Which rows have a target."""

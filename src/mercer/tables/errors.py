@@ -21,13 +21,13 @@ class TableError(ValueError):
 
 
 class CellError(TableError):
-    """A value that is not what its column held in training."""
+    """A value that is not what its column must hold."""
 
     def __init__(self, column: str, row: int, value: str, expected: str) -> None:
         self.parts = (column, row, value, expected)
         super().__init__(
-            f"The column {quoted(column)} must hold {expected}, as in training, but row {row + 1:,} "
-            f"holds {quoted(value)}."
+            f"The column {quoted(column)} must hold {expected}, but row {row + 1:,} holds "
+            f"{quoted(value)}."
         )
 
 

@@ -14,16 +14,13 @@ from pathlib import Path
 from mercer.tables.array_files import IDX_TYPES, idx, npy, npz
 from mercer.tables.bounds import Bounds
 from mercer.tables.columnar import arrow, arrow_stream, parquet
-from mercer.tables.delimited import delimited
+from mercer.tables.delimited import HEAD_BYTES, delimited
 from mercer.tables.errors import TableError, reading_errors
+from mercer.tables.layout import Layout
 from mercer.tables.svmlight import svmlight
 from mercer.tables.table import Contents, Table
 from mercer.tables.temporary import TemporaryFiles, regular_file, unzipped
-
-# Enough of a file to recognise its format.
-HEAD_BYTES = 1 << 20
-# Bytes of the first line of a CSV file for each column it may have.
-NAME_BYTES = 64
+from mercer.tables.text_lines import in_utf8
 
 ENDINGS = {
     ".csv": "CSV",
@@ -52,6 +49,7 @@ MAGIC = {
     b"PK\x03\x04": "NPZ",
 }
 DEFAULT_BOUNDS = Bounds()
+DEFAULT_LAYOUT = Layout()
 SVMLIGHT_LINE = re.compile(rb"\s*[-+.\deE,]+(\s+qid:\d+)?(\s+\d+:[-+.\deEinfa]+)+\s*(#.*)?")
 
 
@@ -62,12 +60,13 @@ def open_table(
     text: Collection[str] = (),
     folder: Path | None = None,
     bounds: Bounds = DEFAULT_BOUNDS,
+    layout: Layout = DEFAULT_LAYOUT,
 ) -> Table:
     """The table in a file; "-" is standard input.  Only one chunk at a time is held in memory.
 
     `member` chooses between the "train" and "test" arrays of an NPZ file.  `text` names columns of a CSV
     file to read as text even if all their values are digits.  Temporary files are made in `folder`.
-    What the file claims to hold is limited by `bounds`.
+    What the file claims to hold is limited by `bounds`, and `layout` is what the user said about it.
     """
     name = "standard input" if path == "-" else path
     temporary = TemporaryFiles(folder)
@@ -75,9 +74,8 @@ def open_table(
         given = regular_file(path, temporary)
         allowance = bounds.allowance(name, given.stat().st_size)
         file = unzipped(given, allowance, temporary)
-        with file.open("rb") as stream:
-            head = stream.read(min(file.stat().st_size, max(HEAD_BYTES, NAME_BYTES * bounds.columns)))
-        kind = _recognise(name, head[:HEAD_BYTES])
+        file, head, notes = _as_text(file, name, layout, temporary)
+        kind = _recognise(name, head)
         if member is not None and kind != "NPZ":
             raise TableError(f"{name} is {kind}, but only NPZ files have train and test arrays.")
         contents: Contents
@@ -96,10 +94,26 @@ def open_table(
         elif kind == "Arrow stream":
             contents = arrow_stream(file, allowance)
         else:
-            contents = delimited(file, head, kind, text, allowance)
+            contents = delimited(file, kind, text, allowance, layout, temporary)
         if not contents[0]:
             raise TableError(f"{name} has no columns.")
+        contents = contents._replace(notes=(*notes, *contents.notes))
     return Table(name, *contents, files=temporary)
+
+
+def _as_text(
+    file: Path, name: str, layout: Layout, temporary: TemporaryFiles
+) -> tuple[Path, bytes, tuple[str, ...]]:
+    """The file in UTF-8 if it is text, its beginning, and a note if it had another encoding."""
+    with file.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    if head.startswith(tuple(MAGIC)):
+        return file, head, ()
+    text, encoding = in_utf8(file, head, layout.encoding, name, temporary)
+    if encoding is None:
+        return file, head, ()
+    with text.open("rb") as stream:
+        return text, stream.read(HEAD_BYTES), (f"{name} is read as {encoding}",)
 
 
 def _recognise(name: str, head: bytes) -> str:

@@ -90,7 +90,7 @@ def of_kinds(
                 row = int(wrong.arg_true()[0])
                 form = notation.describe() if notation is not None else ""
                 expected = NAMES[kind] + (f" ({form})" if form else "")
-                raise CellError(name, row, str(frame[name][row]), expected)
+                raise CellError(name, row, str(frame[name][row]), f"{expected}, as in training")
             changes.append(values)
         else:
             raise TableError(

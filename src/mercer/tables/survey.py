@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mercer.tables.columns import CYCLES, Column, Columns
 from mercer.tables.counts import Counts
+from mercer.tables.decisions import decisions
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import NAMES, Kind, as_written, kind_of, to_numbers
 from mercer.tables.notation import Notation
@@ -83,7 +84,7 @@ def fit_columns(
         start += len(frame)
     survey.refuse_kinds(categorical, ("number", "boolean", "text"), "--category")
     survey.refuse_kinds(wishes.number, ("number", "boolean"), "--number")
-    features, notes = survey.columns(set(keep), set(categorical), not one_hot)
+    features, notes, dropped = survey.columns(set(keep), set(categorical), not one_hot)
     if not features:
         raise TableError(
             f"{table.name} has no column to learn from besides {quoted(target)}: all others have a "
@@ -94,7 +95,10 @@ def fit_columns(
         for name, doubt in found.doubts.items()
         if name != target
     )
-    return replace(columns, notes=(reason, *found.notes, *doubts, *notes), columns=tuple(features))
+    columns = replace(columns, notes=(reason, *found.notes, *doubts, *notes), columns=tuple(features))
+    requested = {*keep, *categorical, *wishes.number}
+    made = decisions(table.names, columns, reason, dropped, requested, weight)
+    return replace(columns, decisions=made)
 
 
 class _Survey:
@@ -158,8 +162,8 @@ class _Survey:
 
     def columns(
         self, keep: set[str], categorical: set[str], coded: bool
-    ) -> tuple[list[Column], list[str]]:
-        """The columns to use, and notes on what is dropped and how the others are encoded."""
+    ) -> tuple[list[Column], list[str], dict[str, list[str]]]:
+        """The columns to use, notes, and the columns that are dropped by what is wrong with them."""
         found: dict[str, Column] = {}
         dropped: dict[str, list[str]] = {}
         for i, (name, kind) in enumerate(self.measured.items()):
@@ -206,7 +210,7 @@ class _Survey:
         if nested:
             dropped["of an unsupported type"] = nested
         columns = [found[name] for name in self.names if name in found]
-        return columns, [*_about_dropped(dropped), *_about(columns)]
+        return columns, [*_about_dropped(dropped), *_about(columns)], dropped
 
     def refuse_kinds(self, names: Collection[str], allowed: tuple[Kind, ...], option: str) -> None:
         """Raise if a column that an option names holds what the option cannot use."""

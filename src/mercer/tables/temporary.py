@@ -10,7 +10,7 @@ import sys
 import tempfile
 import weakref
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from mercer.planning.memory import TEMPORARY_SHARE, free_disk, in_words
 from mercer.tables.bounds import Allowance
@@ -18,6 +18,12 @@ from mercer.tables.errors import TableError
 
 GZIP_MAGIC = b"\x1f\x8b"
 COPY_BYTES = 1 << 20
+
+
+class Stream(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class TemporaryFiles:
@@ -40,7 +46,7 @@ class TemporaryFiles:
 
     def copy(
         self,
-        stream: IO[bytes] | gzip.GzipFile,
+        stream: Stream,
         name: str,
         unpacking: Allowance | None = None,
     ) -> Path:
