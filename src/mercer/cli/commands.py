@@ -324,7 +324,8 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to this file: Parquet if its name ends so, else CSV; - is standard output.",
+            help="Write to this file, as its name says: .csv, .tsv, .xlsx, .json, .jsonl, .parquet or "
+            ".arrow; - is standard output, as CSV.",
         ),
     ] = "-",
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of each class.")] = False,
@@ -354,12 +355,13 @@ def predict(
     """Predict each row of a table, in order. Columns are matched by name."""
     from mercer.cli import choices, launching, predicting, screens
     from mercer.cli.messages import CallError
-    from mercer.cli.outputs import claim
+    from mercer.cli.outputs import check_ending, claim
 
     speaks = launching.rank_here() == 0
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
     bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
+    check_ending(output)
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = predicting.predict(
         model,

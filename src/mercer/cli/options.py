@@ -58,8 +58,8 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         show_default=False,
-        help="Table to read: CSV, TSV, Parquet, Arrow, NPZ, NPY, svmlight or IDX, also gzipped; - reads "
-        "standard input.",
+        help="Table to read: CSV, TSV, Excel, JSON, Parquet, Arrow, NPZ, NPY, svmlight or IDX, also "
+        "gzipped; - reads standard input.",
     ),
 ]
 ModelFile = Annotated[

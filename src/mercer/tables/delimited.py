@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from mercer.tables.bounds import Allowance
 from mercer.tables.columnar import from_polars
 from mercer.tables.errors import TableError
 from mercer.tables.layout import Layout
+from mercer.tables.names import about_repeated, numbered
 from mercer.tables.notation import MISSING
 from mercer.tables.table import Contents
 from mercer.tables.temporary import TemporaryFiles
 from mercer.tables.text_lines import SEPARATORS, first_fault, is_number, look, without_comments
-from mercer.tables.wording import quoted
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
@@ -141,13 +140,8 @@ def _typed(
     unclear, clear = _unclear_points(as_text, floats)
     types |= dict.fromkeys(unclear, pl.String())
     found = from_polars(scan(types).rename(names), n_rows, allowance)
-    notes = [
-        f"several columns are named {quoted(name)}; from the second on they are called "
-        f"{quoted(f'{name} (2)')} and so on"
-        for name in sorted(repeated)
-    ]
     points = clear or options["separator"] == ","
-    return found._replace(shows_points=points, notes=tuple(notes), repeated=repeated)
+    return found._replace(shows_points=points, notes=about_repeated(repeated), repeated=repeated)
 
 
 def _not_from_the_year(as_text: pl.LazyFrame, names: list[str]) -> list[str]:
@@ -181,17 +175,7 @@ def _names(read: list[str], first: list[str], has_header: bool) -> tuple[list[st
     given = [name.strip() for name in first]
     if len(given) != len(read):
         return read, frozenset()
-    names: list[str] = []
-    taken, counts = set(given), Counter[str]()
-    for name in given:
-        counts[name] += 1
-        unique = name
-        while counts[name] > 1 and unique in taken:
-            unique = f"{name} ({counts[name]})"
-            counts[name] += unique in taken
-        taken.add(unique)
-        names.append(unique)
-    return names, frozenset(name for name, count in Counter(given).items() if count > 1)
+    return numbered(given)
 
 
 def _padded(scan: pl.LazyFrame, types: dict[str, Any], fixed: Collection[str]) -> list[str]:

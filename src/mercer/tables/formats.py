@@ -1,13 +1,16 @@
 """Open a file of any supported format as a table.
 
-Polars reads CSV, TSV, Parquet and Arrow, NumPy reads NPY, NPZ and IDX, scikit-learn reads svmlight.
+Polars reads CSV, TSV, Parquet and Arrow, NumPy reads NPY, NPZ and IDX, scikit-learn reads svmlight,
+Calamine reads Excel.
 What cannot be read twice or from the middle (standard input, gzip, members of an NPZ file) is first
 copied to a temporary file, which is deleted together with its table.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,11 +19,13 @@ from mercer.tables.bounds import Bounds
 from mercer.tables.columnar import arrow, arrow_stream, parquet
 from mercer.tables.delimited import HEAD_BYTES, delimited
 from mercer.tables.errors import TableError, reading_errors
+from mercer.tables.json_files import json_table
 from mercer.tables.layout import Layout
 from mercer.tables.svmlight import svmlight
 from mercer.tables.table import Contents, Table
 from mercer.tables.temporary import TemporaryFiles, regular_file, unzipped
 from mercer.tables.text_lines import in_utf8
+from mercer.tables.workbooks import workbook
 
 ENDINGS = {
     ".csv": "CSV",
@@ -39,8 +44,16 @@ ENDINGS = {
     ".idx": "IDX",
     ".idx1-ubyte": "IDX",
     ".idx3-ubyte": "IDX",
+    ".json": "JSON",
+    ".jsonl": "JSON",
+    ".ndjson": "JSON",
+    ".xlsx": "Excel",
+    ".xlsm": "Excel",
 }
-TEXT_FORMATS = ("CSV", "TSV", "svmlight")
+TEXT_FORMATS = ("CSV", "TSV", "svmlight", "JSON")
+# What an Excel file of the kind that is supported has among its members, beside what NPZ has.
+WORKBOOK_MEMBER = "xl/workbook.xml"
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 MAGIC = {
     b"PAR1": "Parquet",
     b"ARROW1": "Arrow",
@@ -76,6 +89,8 @@ def open_table(
         file = unzipped(given, allowance, temporary)
         file, head, notes = _as_text(file, name, layout, temporary)
         kind = _recognise(name, head)
+        if kind == "NPZ" and _is_workbook(file):
+            kind = "Excel"
         if member is not None and kind != "NPZ":
             raise TableError(f"{name} is {kind}, but only NPZ files have train and test arrays.")
         contents: Contents
@@ -87,6 +102,10 @@ def open_table(
             contents = idx(file, allowance)
         elif kind == "svmlight":
             contents = svmlight(file, allowance, temporary)
+        elif kind == "Excel":
+            contents = workbook(file, text, allowance, layout, temporary)
+        elif kind == "JSON":
+            contents = json_table(file, text, allowance, temporary)
         elif kind == "Parquet":
             contents = parquet(file, allowance)
         elif kind == "Arrow":
@@ -116,6 +135,14 @@ def _as_text(
         return text, stream.read(HEAD_BYTES), (f"{name} is read as {encoding}",)
 
 
+def _is_workbook(file: Path) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return WORKBOOK_MEMBER in archive.namelist()
+    except zipfile.BadZipFile:
+        return False
+
+
 def _recognise(name: str, head: bytes) -> str:
     """The format: by the contents if it is binary, by the ending of its name if it is text."""
     if not head:
@@ -123,16 +150,20 @@ def _recognise(name: str, head: bytes) -> str:
     for magic, kind in MAGIC.items():
         if head.startswith(magic):
             return kind
+    if head.startswith(OLD_EXCEL):
+        raise TableError(f"{name} is an old or encrypted Excel file. Save it as plain .xlsx.")
     if head[:2] == b"\0\0" and len(head) > 4 and head[2] in IDX_TYPES and head[3] > 0:
         return "IDX"
     by_ending = ENDINGS.get(Path(name.lower().removesuffix(".gz")).suffix)
     if b"\0" in head or by_ending not in (None, *TEXT_FORMATS):
         found = f"not {by_ending}, as its name says" if by_ending else "of an unknown format"
         raise TableError(
-            f"{name} is {found}. Supported are CSV, TSV, Parquet, Arrow, NPZ, NPY, svmlight and IDX, "
-            "gzipped or not."
+            f"{name} is {found}. Supported are CSV, TSV, Excel, JSON, Parquet, Arrow, NPZ, NPY, "
+            "svmlight and IDX, gzipped or not."
         )
     if by_ending is not None:
         return by_ending
+    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
+        return "JSON"
     lines = (line for line in head.splitlines() if line.strip() and not line.startswith(b"#"))
     return "svmlight" if SVMLIGHT_LINE.fullmatch(next(lines, b"")) else "CSV"

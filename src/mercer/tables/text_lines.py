@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer.tables.errors import TableError
-from mercer.tables.temporary import TemporaryFiles
+from mercer.tables.temporary import JoinedLines, TemporaryFiles
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SEPARATORS = ",\t;|"
@@ -115,7 +115,7 @@ def without_comments(
                 inside ^= line.count(b'"') % 2 == 1
                 yield line
 
-    copy = temporary.copy(_Joined(kept()), "uncommented")
+    copy = temporary.copy(JoinedLines(kept()), "uncommented")
     return copy, tuple(removed)
 
 
@@ -137,16 +137,6 @@ def is_number(text: str | bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-class _Joined:
-    """Lines as a stream."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self.lines = lines
-
-    def read(self, size: int) -> bytes:
-        return b"".join(itertools.islice(self.lines, max(1, size // 1024)))
 
 
 def first_fault(file: Path, separator: str, removed: tuple[int, ...] = ()) -> str | None:
