@@ -43,7 +43,7 @@ UNIT_WORDS = (
     "cc CC V W kW MW kWh Wh mA mAh Hz kHz MHz GHz Pa kPa hPa bar mbar psi N Nm J kJ cal kcal dB px "
     "kB KB MB GB TB k K M B bn mn Mio Mrd ″ ′"
 )
-UNITS = frozenset(UNIT_WORDS.split())
+ATTACHED_UNITS = frozenset(UNIT_WORDS.split())
 # What multiplies a number: where some values have it and others do not, they cannot be compared.
 MULTIPLE_WORDS = (
     "% ‰ k K M m B b bn Bn mn mln mio Mio mrd Mrd Tsd T t thousand million billion lakh crore Cr"
@@ -63,8 +63,10 @@ DATE_PARTS = {
     "%.f": r"\.\d{1,9}",
     "%p": r"[AaPp][Mm]",
 }
-SPELLED = {"%d": "DD", "%m": "MM", "%Y": "YYYY", "%y": "YY", "%b": "Mon", "%B": "Month", "%I": "HH"}
-SPELLED |= {"%H": "HH", "%M": "MM", "%S": "SS", "%.f": ".S", "%p": "AM"}
+SPELLED = {
+    **{"%d": "DD", "%m": "MM", "%Y": "YYYY", "%y": "YY", "%b": "Mon", "%B": "Month"},
+    **{"%I": "HH", "%H": "HH", "%M": "MM", "%S": "SS", "%.f": ".S", "%p": "AM"},
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def split(bare: pl.Series) -> NumberParts:
     before, after = before.fill_null(""), after.fill_null("")
     named = before.is_in(CURRENCIES) | before.str.contains(r"\p{Sc}$") | (before == "")
     unit = (
-        after.is_in(UNITS | CURRENCIES)
+        after.is_in(ATTACHED_UNITS | CURRENCIES)
         | after.str.contains(r"^\p{Sc}")
         | (gap.fill_null("").str.len_chars() > 0)
         | (after == "")

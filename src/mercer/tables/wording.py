@@ -9,7 +9,7 @@ MOST_NAMES = 8
 # Share of equal characters from which a name may be another one with a spelling mistake.
 ALIKE = 0.75
 # Names that one with a spelling mistake is compared with, which takes some microseconds each.
-MOST_COMPARED = 5_000
+MOST_SIMILAR_NAMES = 5_000
 # Characters of a name or a value in a message.
 LONGEST_EXCERPT = 60
 
@@ -50,7 +50,7 @@ def meant(name: str, names: Sequence[str]) -> str:
     ("Did you mean 'income'? ", '')
     """
     folded: dict[str, str] = {}
-    for one in names[:MOST_COMPARED]:
+    for one in names[:MOST_SIMILAR_NAMES]:
         folded.setdefault(one.strip().casefold(), one)
     close = get_close_matches(name.strip().casefold()[:LONGEST_EXCERPT], folded, 1, ALIKE)
     return f"Did you mean {quoted(folded[close[0]])}? " if close else ""
