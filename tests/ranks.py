@@ -75,16 +75,6 @@ def group_of_all() -> Any:
     return Group(dist.get_rank(), dist.get_world_size(), world, world)
 
 
-def group_of_all() -> Any:
-    """Called on a rank: all ranks of the process group, without a monitor."""
-    import torch.distributed as dist
-
-    from mercer.processes.group import Group
-
-    world = dist.group.WORLD
-    return Group(dist.get_rank(), dist.get_world_size(), world, world)
-
-
 def on_the_desk() -> None:
     """Called on a rank: plan for a device that is the same on every machine."""
     import mercer.preparation

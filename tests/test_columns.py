@@ -156,7 +156,10 @@ def test_columns_are_found_by_name_in_any_order(frame, tmp_path):
     ("change", "message"),
     [
         (lambda f: f.drop("size"), "has no column 'size', which the model needs \\(numbers\\)"),
-        (lambda f: f.with_columns(size=pl.lit("big")), "'size' must hold numbers, .* Got String"),
+        (
+            lambda f: f.with_columns(size=pl.lit("big")),
+            "'size' must hold numbers, .* but row 1 holds 'big'",
+        ),
         (
             lambda f: f.with_columns(holes=pl.lit(3)),
             "'holes' must hold text, as in training. Got Int32",
@@ -165,7 +168,7 @@ def test_columns_are_found_by_name_in_any_order(frame, tmp_path):
             lambda f: f.with_columns(day=pl.lit(3.5)),
             "'day' must hold dates, as in training. Got Float64",
         ),
-        (lambda f: f.with_columns(flag=pl.lit("t")), "'flag' must hold booleans, .* Got String"),
+        (lambda f: f.with_columns(flag=pl.lit("t")), "'flag' must hold booleans, .* row 1 holds 't'"),
     ],
 )
 def test_the_error_for_a_missing_or_changed_column_names_it(frame, change, message, tmp_path):
@@ -333,7 +336,11 @@ def test_a_requested_task_is_used_unless_it_is_impossible(frame, tmp_path):
         ("same", None, "'same' must have at least two different values. Got 1 in the 400 rows"),
         ("label", "ranking", '"classification" or "regression". Got \'ranking\''),
         ("absent", None, "has no column 'absent'. Its columns are 'id', 'key'"),
-        (None, None, "has no column 'y', the default target. Name one of its columns"),
+        (
+            None,
+            None,
+            "no column 'y', the default target. Name the column to predict with --target: 'id'",
+        ),
     ]:
         with pytest.raises(TableError, match=message):
             fitted(frame, tmp_path, target, task=task)
@@ -436,7 +443,8 @@ def test_images_are_read_once_per_pass_and_never_value_by_value(tmp_path):
             columns = fit_columns(replace(table, read=reader), "y")
             arrays = read_arrays(replace(table, read=reader), columns, memory=1e10, folder=tmp_path)
         np.testing.assert_array_equal(arrays.X, X)
-        assert read == [rows, rows]  # a single chunk in each of the two passes
+        # The types in one row, then a single chunk in each pass: targets, statistics, features.
+        assert read == [1, rows, rows, rows]
         calls.append(counter.count)
     assert calls[2] < 1.1 * calls[1]
 

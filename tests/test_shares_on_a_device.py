@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankPool, on_the_desk
+from ranks import on_the_desk
 from stand_in import StandIn, StandInTensor
 
 from mercer import KernelRegressor, RowShare
@@ -14,13 +14,6 @@ from mercer.data.dealt_points import DealtPoints
 
 FIXED = {"kernel": "laplacian", "bandwidth": 3.0, "ridge": 0.01, "random_state": 0, "max_iter": 2}
 N = 3_600
-
-
-@pytest.fixture(scope="module")
-def pool():
-    pool = RankPool(3)
-    yield pool
-    pool.close()
 
 
 def numbers_behind(tensor):

@@ -327,7 +327,10 @@ def test_errors_name_the_wrong_array_or_member(tmp_path):
 
 def test_the_error_for_a_missing_column_lists_the_columns(frame, tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(TableError, match=r"has no column 'Number'\. Its columns are 'number', 'count'"):
+    with pytest.raises(
+        TableError,
+        match=r"has no column 'Number'\. Did you mean 'number'\? Its columns are 'number', 'count'",
+    ):
         next(open_table(str(tmp_path / "t.parquet")).chunks(["Number"]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import io
+import json
 import random
 import re
 import struct
@@ -12,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,12 @@ def valid_files() -> Files:
     add("plain.tsv", lambda file: frame.write_csv(file, separator="\t"))
     files["semicolons.csv"] = b"b; c; y\n 1; x; 0\n2; ?; 1\n 3; ; 1\n"
     files["numbers.csv"] = b"5.1,3.5,0\n4.9,3.0,1\n4.7,3.2,0\n"
+    written = [f"{i % 28 + 1:02}.03.2024;{i},5 €;1.{i:03} kg;{i % 2}" for i in range(40)]
+    files["written.csv"] = "\n".join(["# made here", "day;price;weight;y", *written]).encode()
+    add("lines.jsonl", frame.write_ndjson)
+    add("array.json", lambda file: file.write(json.dumps(frame.drop("day").to_dicts()).encode()))
+    if find_spec("xlsxwriter") is not None and find_spec("python_calamine") is not None:
+        add("sheet.xlsx", frame.write_excel)
     packing: Any
     for packing in ("uncompressed", "snappy", "zstd", "gzip", "lz4"):
         add(f"{packing}.parquet", partial(frame.write_parquet, compression=packing))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mercer.cli.messages import CallError
+from mercer.cli.options import DateOrder, DecimalMark, Task
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.planning.cost_model import (
     A100_FLOPS,
@@ -20,9 +22,13 @@ from mercer.planning.cost_model import (
 )
 from mercer.planning.memory import parse_memory
 from mercer.tables.bounds import Bounds
+from mercer.tables.errors import TableError
+from mercer.tables.layout import Layout
+from mercer.tables.recognition import Wishes
 
 Model = KernelClassifier | KernelRegressor
 Parameters = dict[str, Any]  # of an estimator
+ClassWeights = Literal["balanced"] | dict[str, float] | None
 # What the estimator calls the values of --scale.
 SCALES = {"auto": "auto", "none": False, "standard": True, "rank": "rank"}
 
@@ -37,7 +43,61 @@ class DataChoice:
     keep: tuple[str, ...]
     drop: tuple[str, ...]
     categorical: tuple[str, ...]
+    wishes: Wishes
+    weight: str | None
+    class_weight: ClassWeights
     bounds: Bounds
+    layout: Layout
+
+
+def data(
+    path: str,
+    target: str | None,
+    task: Task | None,
+    keep: Sequence[str] | None,
+    drop: Sequence[str] | None,
+    category: Sequence[str] | None,
+    number: Sequence[str] | None,
+    decimal: DecimalMark | None,
+    dates: DateOrder | None,
+    weight: str | None,
+    class_weight: Sequence[str] | None,
+    bounds: Bounds,
+    layout: Layout,
+) -> DataChoice:
+    """The table and its columns, as the options of a command name them."""
+    both = set(category or ()) & set(number or ())
+    if both:
+        raise CallError(f"--category and --number both name {sorted(both)[0]!r}. Leave one of them out.")
+    return DataChoice(
+        path,
+        target,
+        task and task.value,
+        tuple(keep or ()),
+        tuple(drop or ()),
+        tuple(category or ()),
+        Wishes(tuple(number or ()), decimal=decimal and decimal.value, dates=dates and dates.value),
+        weight,
+        _class_weights(class_weight or ()),
+        bounds,
+        layout,
+    )
+
+
+def _class_weights(given: Sequence[str]) -> ClassWeights:
+    """ "balanced", or the weight of each label as it was written."""
+    if list(given) == ["balanced"]:
+        return "balanced"
+    weights: dict[str, float] = {}
+    for one in given:
+        label, equals, number = one.rpartition("=")
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not 0 <= weights[label] < float("inf"):
+            raise CallError(f"--class-weight must be balanced or LABEL=NUMBER. Got {one!r}.")
+    return weights or None
 
 
 @dataclass(frozen=True)
@@ -87,6 +147,7 @@ def parameters(
     device: str,
     n_jobs: int | None,
     seed: int,
+    epochs: int,
 ) -> Parameters:
     """Parameters of an estimator, "auto" for what was not given."""
     if bandwidth is not None and not 0 < bandwidth < float("inf"):
@@ -106,6 +167,7 @@ def parameters(
         "device": device,
         "n_jobs": n_jobs,
         "random_state": seed,
+        "max_iter": epochs,
     }
 
 
@@ -162,6 +224,14 @@ def cluster(
 def bounds(max_columns: int, max_unpacked: str) -> Bounds:
     """How much a data file may claim."""
     return Bounds(max_columns, _size(max_unpacked, "--max-unpacked"))
+
+
+def layout(encoding: str | None, header: bool | None, sheet: str | None) -> Layout:
+    """How a data file is laid out."""
+    try:
+        return Layout(encoding, header, sheet)
+    except TableError as error:
+        raise CallError(str(error)) from error
 
 
 def _size(text: str, option: str) -> float | None:

@@ -15,16 +15,23 @@ import typer
 
 from mercer.cli.options import (
     Bandwidth,
-    Categorical,
+    Category,
     Centers,
+    ClassWeight,
     Data,
+    DatesOption,
+    Decimal,
     DemoRows,
     Device,
     DeviceFlops,
     DeviceMemory,
     DeviceTraffic,
     Drop,
+    Encoding,
+    Epochs,
     Force,
+    Header,
+    Holdout,
     Jobs,
     Json,
     Keep,
@@ -37,14 +44,21 @@ from mercer.cli.options import (
     Memory,
     Metric,
     ModelFile,
+    Number,
+    OnError,
+    OnErrorOption,
     Quiet,
     Ranks,
     Ridge,
     Scale,
     ScaleOption,
     Seed,
+    Sheet,
     Target,
     TaskOption,
+    Test,
+    TestTarget,
+    Weight,
 )
 from mercer.planning.memory import MOST_COLUMNS
 
@@ -102,13 +116,22 @@ def plan(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
-    categorical: Categorical = None,
+    category: Category = None,
+    number: Number = None,
+    decimal: Decimal = None,
+    dates: DatesOption = None,
+    weight: Weight = None,
+    class_weight: ClassWeight = None,
+    holdout: Holdout = None,
+    test: Test = None,
+    test_target: TestTarget = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
     centers: Centers = "auto",
+    epochs: Epochs = 100,
     memory: Memory = "auto",
     capacity: Annotated[
         float | None,
@@ -126,6 +149,9 @@ def plan(
     device: Device = "auto",
     n_jobs: Jobs = None,
     seed: Seed = 0,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
@@ -133,27 +159,25 @@ def plan(
     """Show the plan for training on a table, on this machine or another one, without training."""
     from mercer.cli import choices, fitting, screens
 
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     cluster = choices.cluster(
         ranks, device_memory, device_flops, device_traffic, link_rate, link_latency, memory
     )
-    made = fitting.plan(
-        choices.DataChoice(
-            data,
-            target,
-            task and task.value,
-            tuple(keep or ()),
-            tuple(drop or ()),
-            tuple(categorical or ()),
-            bounds,
+    scored_on = choices.TestChoice(holdout, test, test_target, seed)
+    made, columns = fitting.plan(
+        choices.data(
+            *(data, target, task, keep, drop, category, number, decimal, dates),
+            *(weight, class_weight, bounds, layout),
         ),
         choices.parameters(
-            kernel.value, bandwidth, ridge, scale.value, metric, centers, memory, device, n_jobs, seed
+            *(kernel.value, bandwidth, ridge, scale.value, metric, centers),
+            *(memory, device, n_jobs, seed, epochs),
         ),
+        scored_on,
         capacity,
         cluster,
     )
-    screens.show_plan(made, json)
+    screens.show_plan(made, json, columns.decisions)
 
 
 @app.command(
@@ -175,31 +199,22 @@ def fit(
     task: TaskOption = None,
     drop: Drop = None,
     keep: Keep = None,
-    categorical: Categorical = None,
-    holdout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of the rows held out for the final score. Default: 0.2, at most 10,000 rows.",
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Measure the final score on this table instead."),
-    ] = None,
-    test_target: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Labels of --test, if they are in a separate file."),
-    ] = None,
+    category: Category = None,
+    number: Number = None,
+    decimal: Decimal = None,
+    dates: DatesOption = None,
+    weight: Weight = None,
+    class_weight: ClassWeight = None,
+    holdout: Holdout = None,
+    test: Test = None,
+    test_target: TestTarget = None,
     kernel: KernelOption = Kernel.auto,
     bandwidth: Bandwidth = None,
     ridge: Ridge = None,
     scale: ScaleOption = Scale.auto,
     metric: Metric = True,
     centers: Centers = "auto",
-    epochs: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")
-    ] = 100,
+    epochs: Epochs = 100,
     memory: Memory = "auto",
     device: Device = "auto",
     n_jobs: Jobs = None,
@@ -231,6 +246,9 @@ def fit(
             help="With --ranks, start them again up to this many times if one fails.",
         ),
     ] = 0,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     json: Json = False,
@@ -249,7 +267,7 @@ def fit(
     from mercer.training.events.callbacks import Checkpoint
 
     speaks = launching.rank_here() == 0
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     scored_on = choices.TestChoice(holdout, test, test_target, seed)
     if resume is not None:
         if not os.path.exists(resume):
@@ -264,23 +282,18 @@ def fit(
         resume=resume,
     )
     parameters = choices.parameters(
-        kernel.value, bandwidth, ridge, scale.value, metric, centers, memory, device, n_jobs, seed
+        *(kernel.value, bandwidth, ridge, scale.value, metric, centers),
+        *(memory, device, n_jobs, seed, epochs),
     )
-    parameters["max_iter"] = epochs
     if ranks is not None:
         arguments = shlex.split(str(context.obj))[1:]
         raise typer.Exit(launching.launched(arguments, ranks, restarts, places.checkpoint))
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
-        choices.DataChoice(
-            data,
-            target,
-            task and task.value,
-            tuple(keep or ()),
-            tuple(drop or ()),
-            tuple(categorical or ()),
-            bounds,
+        choices.data(
+            *(data, target, task, keep, drop, category, number, decimal, dates),
+            *(weight, class_weight, bounds, layout),
         ),
         parameters,
         scored_on,
@@ -316,7 +329,8 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to this file: Parquet if its name ends so, else CSV; - is standard output.",
+            help="Write to this file, as its name says: .csv, .tsv, .xlsx, .json, .jsonl, .parquet or "
+            ".arrow; - is standard output, as CSV.",
         ),
     ] = "-",
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of each class.")] = False,
@@ -332,6 +346,10 @@ def predict(
             "before it, so that no spreadsheet runs it as a formula.",
         ),
     ] = False,
+    on_error: OnErrorOption = OnError.stop,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
@@ -342,12 +360,13 @@ def predict(
     """Predict each row of a table, in order. Columns are matched by name."""
     from mercer.cli import choices, launching, predicting, screens
     from mercer.cli.messages import CallError
-    from mercer.cli.outputs import claim
+    from mercer.cli.outputs import check_ending, claim
 
     speaks = launching.rank_here() == 0
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
+    check_ending(output)
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = predicting.predict(
         model,
@@ -357,6 +376,8 @@ def predict(
         copied=tuple(with_ or ()),
         guard=not allow_formulas,
         bounds=bounds,
+        layout=layout,
+        skip=on_error.value == "skip",
         n_jobs=n_jobs,
         quiet=quiet or not speaks,
     )
@@ -377,6 +398,10 @@ def evaluate(
             help="Column with the true values, or a file of labels. Default: the target of training.",
         ),
     ] = None,
+    on_error: OnErrorOption = OnError.stop,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
@@ -387,9 +412,16 @@ def evaluate(
     from mercer.cli import choices, launching, predicting, screens
 
     speaks = launching.rank_here() == 0
-    bounds = choices.bounds(max_columns, max_unpacked)
+    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
     measures, source, notes = predicting.evaluate(
-        model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet or not speaks
+        model,
+        data,
+        target,
+        bounds=bounds,
+        layout=layout,
+        skip=on_error.value == "skip",
+        n_jobs=n_jobs,
+        quiet=quiet or not speaks,
     )
     if speaks:
         screens.show_measures(measures, source, notes, json)

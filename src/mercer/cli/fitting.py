@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ import torch
 from numpy.typing import NDArray
 
 import mercer
-from mercer.cli.choices import Cluster, DataChoice, Model, Parameters, Places, TestChoice, estimator
+from mercer.cli.choices import (
+    ClassWeights,
+    Cluster,
+    DataChoice,
+    Model,
+    Parameters,
+    Places,
+    TestChoice,
+    estimator,
+)
 from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
@@ -36,10 +46,12 @@ from mercer.processes.joining import alone, ranks
 from mercer.processes.seats import sharing
 from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
-from mercer.tables.arrays import Arrays, missing_targets, read_arrays
+from mercer.tables.array_files import has_test_arrays
+from mercer.tables.arrays import Arrays, missing_targets, read_arrays, targets_only
 from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError
 from mercer.tables.survey import fit_columns
+from mercer.tables.wording import listed, meant
 from mercer.training.events.dispatch import INTERRUPTED
 
 Array = NDArray[Any]
@@ -75,6 +87,9 @@ class _Input:
     first: int  # the row of all with which those of this rank begin
     notes: tuple[str, ...]
     test: Source | None
+    weights: Array | None  # of all rows, if a column has them
+    held_out: Array  # rows that are kept out of training, sorted
+    class_weight: ClassWeights
 
     @property
     def share(self) -> RowShare:
@@ -87,14 +102,46 @@ class _Input:
 
     def estimator(self, parameters: Parameters) -> Model:
         """One that knows which features are categories; it looks for some if there are none."""
-        given = {"categorical_features": self.columns.category_places or "auto"}
+        given: Parameters = {"categorical_features": self.columns.category_places or "auto"}
+        if self.class_weight is not None:
+            given["class_weight"] = self._class_weight()
         return estimator(self.columns.task, {**parameters, **given})
+
+    def _class_weight(self) -> str | dict[Any, float]:
+        """The weights of the classes by their labels."""
+        if self.columns.task != "classification":
+            raise CallError("--class-weight needs classes, but this is a regression. Leave it out.")
+        if not isinstance(self.class_weight, dict):
+            return str(self.class_weight)
+        labels = {str(label): label for label in np.unique(self.y).tolist()}
+        absent = next((label for label in self.class_weight if label not in labels), None)
+        if absent is not None:
+            raise CallError(
+                f"--class-weight names {absent!r}, which is no class. {meant(absent, list(labels))}The "
+                f"classes are {listed(list(labels))}."
+            )
+        return {labels[label]: weight for label, weight in self.class_weight.items()}
+
+    def row_weights(self) -> Array | None:
+        """Weights of all rows; a weight of 0 leaves a row out without copying all the others."""
+        if self.weights is None and not len(self.held_out):
+            return None
+        weight = np.ones(len(self.y)) if self.weights is None else self.weights.copy()
+        weight[self.held_out] = 0.0
+        return weight
 
 
 def plan(
-    choice: DataChoice, parameters: Parameters, capacity: float | None, cluster: Cluster | None
-) -> Plan:
-    """The plan for this data on this machine, or on another one, or on several devices."""
+    choice: DataChoice,
+    parameters: Parameters,
+    test: TestChoice,
+    capacity: float | None,
+    cluster: Cluster | None,
+) -> tuple[Plan, Columns]:
+    """The plan for this data on this machine, or on another one, or on several devices.
+
+    It is that of `fit` with the same arguments: for the same rows, without those held out.
+    """
     progress = Progress()
     memory = parse_memory(parameters["memory_limit"])
     resource = None
@@ -114,14 +161,20 @@ def plan(
     with _temporary_folder(None) as folder:
         # The memory of another machine is no limit for reading the table on this one.
         limit = None if resource is not None else memory
-        read = _read(choice, parameters, limit, None, folder)
+        read = _read(choice, parameters, limit, test, None, folder)
         progress.on_stage("planning")
-        made = read.estimator(parameters).plan(read.share, read.arrays.y, resource=resource)
+        weight = read.row_weights()
+        made = read.estimator(parameters).plan(
+            read.share,
+            read.arrays.y,
+            sample_weight=None if weight is None else weight[read.own],
+            resource=resource,
+        )
         if cluster is not None and not made.direct:
             made = with_estimated_seconds(made, cluster.device, cluster.memory, cluster.link)
     progress.clear()
     say_notes(read.notes)
-    return made
+    return made, read.columns
 
 
 def fit(
@@ -144,20 +197,16 @@ def fit(
         with Stopwatch() as reading:
             stage(f"reading {choice.path}")
             memory = parse_memory(parameters["memory_limit"])
-            read = _read(choice, parameters, memory, test, folder)
+            read = _read(choice, parameters, memory, test, places.resume, folder)
         progress.clear()
         if not quiet:
             say_notes(read.notes)
-        y, columns = read.y, read.columns
-        held_out = rows_to_hold_out(y, columns.task, test, places.resume)
+        y, columns, held_out = read.y, read.columns, read.held_out
         model = read.estimator({**parameters, "verbose": int(not quiet)})
         with Stopwatch() as training:
-            weight = None
-            if len(held_out):  # a weight of 0 leaves a row out without copying all the others
-                weight = np.ones(len(y))
-                weight[held_out] = 0.0
-                weight = weight[read.own]
-            model.fit(read.share, read.arrays.y, sample_weight=weight, resume=places.resume)
+            weight = read.row_weights()
+            own = None if weight is None else weight[read.own]
+            model.fit(read.share, read.arrays.y, sample_weight=own, resume=places.resume)
         model.verbose, model.callbacks = 0, ()
         evaluation, measures, notes = None, None, read.notes
 
@@ -204,7 +253,7 @@ def fit(
     train = len(model.machine_.alpha)
     rows = {
         "train": train,
-        "early_stopping": len(y) - len(held_out) - train,
+        "early_stopping": (len(y) if weight is None else int((weight > 0).sum())) - train,
         "test": 0 if evaluation is None else len(evaluation.y),
     }
     source = "" if evaluation is None else evaluation.source
@@ -226,7 +275,8 @@ def _read(
     choice: DataChoice,
     parameters: Parameters,
     memory: float | None,
-    test: TestChoice | None,
+    test: TestChoice,
+    resume: str | None,
     folder: Path,
 ) -> _Input:
     """Read the table, and the first rows of the test file, so that its errors come before training.
@@ -236,8 +286,22 @@ def _read(
     kernel = parameters["kernel"]
     one_hot = not is_translation_invariant(kernel)
     if one_hot and choice.categorical:
-        raise CallError(f"--categorical needs a kernel of distances. Got --kernel {kernel}.")
-    source = open_source(choice.path, choice.target, folder, bounds=choice.bounds)
+        raise CallError(f"--category needs a kernel of distances. Got --kernel {kernel}.")
+    open_one = partial(open_source, bounds=choice.bounds, layout=choice.layout)
+    source = open_one(choice.path, choice.target, folder)
+    unspecified = test.path is None and test.holdout is None and choice.target is None
+    if unspecified and has_test_arrays(choice.path):
+        test = replace(test, path=choice.path)
+
+    def training_rows(columns: Columns) -> NDArray[np.bool_]:
+        """Statistics of columns must not know the rows that the score is measured on."""
+        chosen, y = targets_only(source.table, columns)
+        labelled = np.flatnonzero(chosen)
+        if len(labelled):
+            chosen = chosen.copy()
+            chosen[labelled[rows_to_hold_out(y, columns.task, test, resume)]] = False
+        return chosen
+
     with ranks(find_device(parameters["device"])) as given:
         group = given or Group()
         columns = group.decided(
@@ -248,6 +312,9 @@ def _read(
                 keep=choice.keep,
                 drop=choice.drop,
                 categorical=choice.categorical,
+                wishes=choice.wishes,
+                weight=choice.weight,
+                training_rows=training_rows,
                 one_hot=one_hot,
             )
         )
@@ -257,20 +324,23 @@ def _read(
             part = part.part(n * group.rank // group.size, n * (group.rank + 1) // group.size)
         free = free_memory(torch.device("cpu")) / sharing(group.seats, group.rank)
         budget = free if memory is None else memory
-        arrays = read_arrays(part, columns, memory=budget, folder=folder)
+        arrays = read_arrays(part, columns, memory=budget, folder=folder, weight=choice.weight)
         lengths, dropped = group.gathered(len(arrays.X)), sum(group.gathered(arrays.dropped))
         if not sum(lengths):
             raise TableError(f"{name} has no rows with a target.")
         y = joined(arrays.y, given)
-    notes = (*columns.notes, *arrays.notes)
+        weights = None if arrays.weights is None else joined(arrays.weights, given)
+    notes = (*source.table.notes, *columns.notes, *arrays.notes)
     if dropped:
         notes = (*notes, missing_targets(dropped, n))
-    read = _Input(source, columns, arrays, y, sum(lengths[: group.rank]), notes, None)
-    if test is None or test.path is None:
-        return read
-    test_source = open_source(
-        test.path, test.target, folder, test=True, text=columns.text_names, bounds=choice.bounds
+    held_out = rows_to_hold_out(y, columns.task, test, resume)
+    first = sum(lengths[: group.rank])
+    read = _Input(
+        *(source, columns, arrays, y, first, notes, None, weights, held_out, choice.class_weight)
     )
+    if test.path is None:
+        return read
+    test_source = open_one(test.path, test.target, folder, test=True, text=columns.text_names)
     if same_rows(test_source, test.path, choice.path):
         raise CallError("--test must have other rows than DATA. Got the same file.")
     next(file_parts(columns, test_source, {}), None)

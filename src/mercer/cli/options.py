@@ -33,6 +33,21 @@ class Scale(str, Enum):
     rank = "rank"
 
 
+class DecimalMark(str, Enum):
+    point = "."
+    comma = ","
+
+
+class DateOrder(str, Enum):
+    dmy = "dmy"
+    mdy = "mdy"
+
+
+class OnError(str, Enum):
+    stop = "stop"
+    skip = "skip"
+
+
 class Task(str, Enum):
     classification = "classification"
     regression = "regression"
@@ -48,8 +63,8 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         show_default=False,
-        help="Table to read: CSV, TSV, Parquet, Arrow, NPZ, NPY, svmlight or IDX, also gzipped; - reads "
-        "standard input.",
+        help="Table to read: CSV, TSV, Excel, JSON, Parquet, Arrow, NPZ, NPY, svmlight or IDX, also "
+        "gzipped; - reads standard input.",
     ),
 ]
 ModelFile = Annotated[
@@ -83,11 +98,36 @@ Keep = Annotated[
         metavar="COLUMN", help="Use this column even if it looks like an identifier. Can be repeated."
     ),
 ]
-Categorical = Annotated[
+Category = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        "--categorical",
+        metavar="COLUMN",
+        help="The values of this column are categories, even if they are numbers. Can be repeated.",
+    ),
+]
+Number = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN",
-        help="The numbers in this column are codes of categories. Can be repeated.",
+        help="This column holds numbers; its other values count as missing. Can be repeated.",
+    ),
+]
+Decimal = Annotated[
+    DecimalMark | None,
+    typer.Option(
+        metavar="MARK",
+        help="The decimal mark, . or , where the file does not tell: 1,234 may be 1.234 or 1234.",
+    ),
+]
+DatesOption = Annotated[
+    DateOrder | None,
+    typer.Option(
+        "--dates",
+        metavar="ORDER",
+        help="dmy or mdy: whether days or months come first in dates such as 03/04/2024, where the file "
+        "does not tell.",
     ),
 ]
 KernelOption = Annotated[
@@ -159,6 +199,57 @@ MaxUnpacked = Annotated[
         help="Refuse files that take more than this once unpacked, such as 20GB. Default: 100 times the "
         "size of a compressed file, 1000 times for the values of a table, and at least 256 MiB.",
     ),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option(
+        "--on-error",
+        metavar="WHAT",
+        help="stop, or skip: leave rows out in which a value cannot be read, and say how many.",
+    ),
+]
+Holdout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Share of the rows held out for the final score. Default: 0.2, at most 10,000 rows.",
+    ),
+]
+Test = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Measure the final score on this table instead."),
+]
+TestTarget = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Labels of --test, if they are in a separate file."),
+]
+Epochs = Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Maximum number of epochs.")]
+Weight = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column with the weight of each row in training."),
+]
+ClassWeight = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WEIGHT",
+        help="balanced, or LABEL=NUMBER, which can be repeated: how much the rows of a class count.",
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Encoding of a text file, such as latin-1. Default: UTF-8."),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line has the names of the columns. Default: unless all are numbers.",
+        show_default=False,
+    ),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Sheet of an Excel file. Default: the first."),
 ]
 Ranks = Annotated[
     int | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from mercer.cli.choices import Model, check_jobs
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
-from mercer.cli.sources import Part, PlainColumns, file_parts, open_for, same_rows
+from mercer.cli.sources import LeftOut, Part, PlainColumns, file_parts, open_for, same_rows
 from mercer.estimators import KernelClassifier, KernelRegressor, load
 from mercer.metrics import Measures, measure
 from mercer.report import Evaluation
 from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
-from mercer.tables.errors import TableError
+from mercer.tables.errors import CellError, TableError, rows_from
+from mercer.tables.layout import Layout
 from mercer.tables.table import Table
 
 Array = NDArray[Any]
@@ -48,7 +50,15 @@ def load_model(path: str, n_jobs: int | None = None) -> Model:
 
 
 def evaluate(
-    path: str, data: str, target: str | None, *, bounds: Bounds, n_jobs: int | None, quiet: bool
+    path: str,
+    data: str,
+    target: str | None,
+    *,
+    bounds: Bounds,
+    layout: Layout,
+    skip: bool,
+    n_jobs: int | None,
+    quiet: bool,
 ) -> tuple[Measures, str, tuple[str, ...]]:
     """Measures of a model on a table, what they were measured on, and notes."""
     model = load_model(path, n_jobs)
@@ -56,8 +66,10 @@ def evaluate(
     notes: dict[str, None] = {}
     if not quiet:
         progress.on_stage(f"predicting {data}")
-    source, columns = open_for(model, data, target, None, bounds)
-    evaluation = evaluate_parts(model, file_parts(columns, source, notes), source.table.name)
+    source, columns = open_for(model, data, target, None, bounds, layout)
+    with _way_out():
+        parts = file_parts(columns, source, notes, LeftOut() if skip else None)
+        evaluation = evaluate_parts(model, parts, source.table.name)
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"the model was trained on {data}, so new rows may be predicted less well"] = None
@@ -74,10 +86,14 @@ def predict(
     copied: tuple[str, ...],
     guard: bool,
     bounds: Bounds,
+    layout: Layout,
+    skip: bool,
     n_jobs: int | None,
     quiet: bool,
 ) -> Written:
     """Predict a table chunk by chunk to a file, or as CSV to standard output if `place` is None.
+
+    With `skip`, rows with a value that cannot be read are left out.
 
     Of several ranks, each predicts some rows of every chunk, and the first writes them all.
     """
@@ -92,25 +108,51 @@ def predict(
 
     def frames(table: Table, columns: Columns | PlainColumns) -> Iterator[pl.DataFrame]:
         nonlocal count
-        for frame in table.chunks(list(dict.fromkeys([*columns.names, *copied]))):
-            X, found = columns.features(frame)
+        start, left_out = 0, LeftOut()
+        for chunk in table.chunks(list(dict.fromkeys([*columns.names, *copied]))):
+            frame = chunk
+            if skip:
+                frame = chunk.filter(pl.Series(left_out.readable(chunk, columns, start)))
+            with rows_from(start):
+                X, found = columns.features(frame)
+            start += len(chunk)
+            if not len(frame):
+                continue
             notes.update(dict.fromkeys(found))
             yield _answers(model, X, [frame[name] for name in copied], proba)
             count += len(frame)
             if not quiet and place is not None:  # it would appear among the predictions
                 progress.on_stage(f"{count:,} rows predicted")
+        notes.update(dict.fromkeys(left_out.notes()))
+        if not count:
+            raise TableError(f"{table.name} has no row that can be read.")
 
-    source, columns = open_for(model, data, None, None if place is None else place.parent, bounds)
+    folder = None if place is None else place.parent
+    source, columns = open_for(model, data, None, folder, bounds, layout)
+    notes.update(dict.fromkeys(source.table.notes))
     if not source.table.n_rows:
         raise TableError(f"{source.table.name} has no rows.")
     answers = frames(source.table, columns)
+    with _way_out():
+        if rank_here() == 0:
+            names = write_frames(answers, place, guard=guard)
+        else:
+            names = [tuple(frame.columns) for frame in answers][-1]
+    progress.clear()
     if rank_here() == 0:
-        names = write_frames(answers, place, guard=guard)
-        progress.clear()
         say_notes(notes)
-    else:
-        names = [tuple(frame.columns) for frame in answers][-1]
     return Written(count, names, tuple(notes))
+
+
+@contextmanager
+def _way_out() -> Iterator[None]:
+    """Inside the block, errors about single values say how to go on without them."""
+    try:
+        yield
+    except CellError as error:
+        raise TableError(
+            f"{error} Correct it, or use --on-error skip to leave such rows out."
+        ) from error
 
 
 def evaluate_parts(

@@ -26,10 +26,13 @@ from mercer.training.history import in_epochs
 
 if TYPE_CHECKING:  # demo and bench need no tables
     from mercer.cli.predicting import Written
+    from mercer.tables.columns import Decision
 
 Model = KernelClassifier | KernelRegressor
 # Classes listed on a screen; of more, those with the most mistakes.
 MOST_CLASSES_LISTED = 20
+# Columns of a table listed on a screen.
+MOST_COLUMNS_LISTED = 40
 # Features on the line of importances.
 MOST_IMPORTANT = 6
 # Characters of a label in a table.
@@ -38,16 +41,42 @@ LABEL_WIDTH = 30
 LONGEST_VALUE = 12
 
 
-def show_plan(plan: Plan, as_json: bool = False) -> None:
+def show_plan(plan: Plan, as_json: bool = False, decisions: Sequence[Decision] = ()) -> None:
+    """The plan, below what was decided about each column of the table."""
     if as_json:
-        print(plan.to_json())
+        columns = [asdict(decision) for decision in decisions]
+        show_json({**json.loads(plan.to_json()), "columns": columns})
         return
+    if decisions:
+        show(*blank_line(), _column_table(decisions), "")
     # One long value would push all meanings to the right.
     rows = (
         (name, value, meaning) if len(value) <= LONGEST_VALUE else (name, "", f"{value}; {meaning}")
         for name, value, meaning in plan.rows()
     )
     show(*blank_line(), explained(rows))
+
+
+def _column_table(decisions: Sequence[Decision]) -> Table:
+    from mercer.tables.decisions import LEFT_OUT
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("column", overflow="ellipsis", no_wrap=True, max_width=LABEL_WIDTH)
+    table.add_column("used as", no_wrap=True)
+    table.add_column("why, and how", overflow="fold")
+    # The target and what is left out are never among those that are not shown.
+    ranked = sorted(decisions, key=lambda one: one.role not in ("target", "weight", LEFT_OUT))
+    shown = set(ranked[:MOST_COLUMNS_LISTED])
+    for one in decisions:
+        if one in shown:
+            style = "dim" if one.role == LEFT_OUT else "bold" if one.role == "target" else ""
+            table.add_row(
+                text(_label(one.name), style=style), text(one.role, style=style), text(one.why)
+            )
+    if len(decisions) > len(shown):
+        rest = len(decisions) - len(shown)
+        table.add_row(text(f"… and {rest:,} more; --json lists all", style="dim"))
+    return table
 
 
 def show_measures(measures: Measures, source: str, notes: Sequence[str], as_json: bool) -> None:

@@ -6,25 +6,25 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from polars.selectors import by_name
 
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.planning.memory import chunk_rows
 from mercer.tables.arrays import missing_targets
 from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
-from mercer.tables.errors import TableError
-from mercer.tables.formats import DEFAULT_BOUNDS, open_table
-from mercer.tables.kinds import is_known
-from mercer.tables.survey import DEFAULT_TARGET
-from mercer.tables.table import Table, with_labels
-from mercer.tables.wording import excerpt, quoted
+from mercer.tables.errors import TableError, rows_from
+from mercer.tables.formats import DEFAULT_BOUNDS, DEFAULT_LAYOUT, open_table
+from mercer.tables.kinds import Kind, is_known, of_kinds, unreadable_rows
+from mercer.tables.layout import Layout
+from mercer.tables.table import DEFAULT_TARGET, Table, with_labels
+from mercer.tables.wording import quoted
 
 Array = NDArray[Any]
 Model = KernelClassifier | KernelRegressor
@@ -47,6 +47,7 @@ def open_source(
     test: bool = False,
     text: Collection[str] = (),
     bounds: Bounds = DEFAULT_BOUNDS,
+    layout: Layout = DEFAULT_LAYOUT,
 ) -> Source:
     """Open a table; `target` names a column or a file of labels.
 
@@ -57,9 +58,9 @@ def open_source(
         with suppress(TableError):  # it has only one pair of arrays
             table, is_test = open_table(path, member="test", folder=folder, bounds=bounds), True
     if table is None:
-        table = open_table(path, folder=folder, text=text, bounds=bounds)
+        table = open_table(path, folder=folder, text=text, bounds=bounds, layout=layout)
     if target is not None and target not in table.names and os.path.isfile(target):
-        labels = open_table(target, folder=folder, text=text, bounds=bounds)
+        labels = open_table(target, folder=folder, text=text, bounds=bounds, layout=layout)
         return Source(with_labels(table, labels), labels.names[0], is_test)
     return Source(table, target, is_test)
 
@@ -93,28 +94,61 @@ def row_numbers(source: Source, columns: Columns, n: int) -> Array:
     if n == source.table.n_rows:
         return np.arange(n)
     chunks = source.table.chunks([columns.target])
-    return np.flatnonzero(np.concatenate([is_known(frame.to_series()).to_numpy() for frame in chunks]))
+    return np.flatnonzero(np.concatenate([columns.has_target(frame).to_numpy() for frame in chunks]))
+
+
+class LeftOut:
+    """Rows that are left out because a value in them cannot be read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = 0  # of the rows, from 0
+
+    def readable(
+        self, frame: pl.DataFrame, columns: Columns | PlainColumns, start: int
+    ) -> NDArray[np.bool_]:
+        """Which rows of a chunk that begins at row `start` can be read."""
+        wrong = columns.unreadable(frame).to_numpy()
+        if wrong.any() and not self.count:
+            self.first = start + int(wrong.argmax())
+        self.count += int(wrong.sum())
+        return ~wrong
+
+    def notes(self) -> Iterator[str]:
+        if self.count:
+            rows = "1 row" if self.count == 1 else f"{self.count:,} rows"
+            yield f"left out {rows} with a value that cannot be read, first row {self.first + 1:,}"
 
 
 def file_parts(
-    columns: Columns | PlainColumns, source: Source, notes: dict[str, None]
+    columns: Columns | PlainColumns,
+    source: Source,
+    notes: dict[str, None],
+    left_out: LeftOut | None = None,
 ) -> Iterator[Part]:
-    """The rows whose target is known, a chunk at a time."""
+    """The rows whose target is known, a chunk at a time; `left_out` takes those that cannot be read."""
     if source.target is not None:
         columns = replace(columns, target=source.target)
     first, dropped = 0, 0
     for frame in source.table.chunks((*columns.names, columns.target)):
-        known = is_known(frame[columns.target])
-        numbers = first + np.flatnonzero(known.to_numpy())
-        first += len(frame)
-        dropped += len(frame) - len(numbers)
-        if len(numbers):
-            frame = frame.filter(known)
-            X, found = columns.features(frame)
+        rows = np.arange(first, first + len(frame))
+        if left_out is not None:
+            fine = left_out.readable(frame, columns, first)
+            frame, rows = frame.filter(pl.Series(fine)), rows[fine]
+        with rows_from(first):
+            known = columns.has_target(frame)
+            first += len(fine) if left_out is not None else len(frame)
+            dropped += len(frame) - int(known.sum())
+            if not known.any():
+                continue
+            labelled = frame.filter(known)
+            X, found = columns.features(labelled)
             notes.update(dict.fromkeys(found))
-            yield numbers, X, columns.targets(frame)
+        yield rows[known.to_numpy()], X, columns.targets(labelled)
     if dropped:
         notes[missing_targets(dropped, first)] = None
+    if left_out is not None:
+        notes.update(dict.fromkeys(left_out.notes()))
 
 
 @dataclass(frozen=True)
@@ -124,23 +158,34 @@ class PlainColumns:
     names: tuple[str, ...]
     target: str
 
+    def _kinds(self, frame: pl.DataFrame) -> dict[str, Kind]:
+        """Numbers, or booleans where the table has them."""
+        schema = frame.schema
+        return {n: "boolean" if schema.get(n) == pl.Boolean() else "number" for n in self.names}
+
     def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
-        for name in self.names:
-            if not (frame[name].dtype.is_numeric() or frame[name].dtype == pl.Boolean):
-                raise TableError(
-                    f"The column {quoted(name)} must hold numbers, since the model was trained on a "
-                    f"matrix. Got {excerpt(str(frame[name].dtype))}."
-                )
-        return frame.select(by_name(*self.names)).cast(pl.Float32).to_numpy(), []
+        return of_kinds(frame, self._kinds(frame)).cast(pl.Float32).to_numpy(), []
+
+    def unreadable(self, frame: pl.DataFrame) -> pl.Series:
+        return unreadable_rows(frame, self._kinds(frame), {})
+
+    def has_target(self, frame: pl.DataFrame) -> pl.Series:
+        return is_known(frame[self.target])
 
     def targets(self, frame: pl.DataFrame) -> Array:
         return frame[self.target].to_numpy()
 
 
 def open_for(
-    model: Model, path: str, target: str | None, folder: Path | None, bounds: Bounds = DEFAULT_BOUNDS
+    model: Model,
+    path: str,
+    target: str | None,
+    folder: Path | None,
+    bounds: Bounds = DEFAULT_BOUNDS,
+    layout: Layout = DEFAULT_LAYOUT,
 ) -> tuple[Source, Columns | PlainColumns]:
     """Open a table, with the columns as this model expects them."""
+    open_one = partial(open_source, test=True, bounds=bounds, layout=layout)
     stored = model.metadata_.get("columns")
     if stored is not None:
         columns = Columns.from_dict(stored)
@@ -149,9 +194,8 @@ def open_for(
                 f"The model file describes columns with {len(columns.feature_names)} features, but its "
                 f"model has {model.n_features_in_}: it is damaged."
             )
-        source = open_source(path, target, folder, test=True, text=columns.text_names, bounds=bounds)
-        return source, columns
-    source = open_source(path, target, folder, test=True, bounds=bounds)
+        return open_one(path, target, folder, text=columns.text_names), columns
+    source = open_one(path, target, folder)
     truth, table = source.target or DEFAULT_TARGET, source.table
     known = getattr(model, "feature_names_in_", None)
     names = [name for name in table.names if name != truth] if known is None else list(known)

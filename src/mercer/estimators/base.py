@@ -455,18 +455,21 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self.plan_ = replace(self.plan_, n=seen, n_centers=p)
         return self
 
-    def plan(self, X: Any, y: Any, *, resource: Resource | None = None) -> Plan:
+    def plan(
+        self, X: Any, y: Any, *, sample_weight: Any = None, resource: Resource | None = None
+    ) -> Plan:
         """The plan that `fit` would follow for this data, without training.
 
-        `n` counts the rows to train on, without those that would be held out.  `resource` is a
-        user-specified device to plan for; by default this machine's device is measured.
+        `n` counts the rows to train on, without those that would be held out or have a weight of zero.
+        `resource` is a user-specified device to plan for; by default this machine's device is measured.
         """
         check_parameters(self)
         model = self._twin()  # validation sets attributes
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
         with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
-            X, y, _, targets = model._validate(X, y, None, group)
-            data, _ = model._arranged(X, y, targets, None, None, None, None, group)
+            X, y, sample_weight, targets = model._validate(X, y, sample_weight, group)
+            weight = model._row_weights(sample_weight, y)
+            data, _ = model._arranged(X, y, targets, weight, None, None, None, group)
             return prepare(data, model._settings(resource), group=group).plan
 
     def _validate(

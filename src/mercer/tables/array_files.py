@@ -100,6 +100,16 @@ def npz(file: Path, allowance: Allowance, member: str | None, temporary: Tempora
     return _arrays(blocks, allowance)
 
 
+def has_test_arrays(path: str) -> bool:
+    """Whether a file is an NPZ archive with the arrays X_test and y_test."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.lower() for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return {"x_test.npy", "y_test.npy"} <= names
+
+
 def idx(file: Path, allowance: Allowance) -> Contents:
     """One array in the format of MNIST, of targets if it has one axis."""
     with file.open("rb") as stream:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from mercer.planning.memory import GIB, chunk_rows, feature_bytes, free_disk, stay_in_memory
 from mercer.tables.columns import Columns
-from mercer.tables.errors import TableError
-from mercer.tables.kinds import is_known
+from mercer.tables.errors import CellError, TableError, rows_from
+from mercer.tables.kinds import is_known, of_kinds
 from mercer.tables.table import Table
 
 
@@ -26,23 +27,33 @@ class Arrays:
     y: NDArray[Any]  # (n,)
     notes: tuple[str, ...]
     dropped: int = 0  # rows whose target is missing
+    weights: NDArray[np.float64] | None = None  # (n,)  if a column has them
 
 
-def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) -> Arrays:
+def read_arrays(
+    table: Table, columns: Columns, *, memory: float, folder: Path, weight: str | None = None
+) -> Arrays:
     """Read a table; features that take too much of `memory` go to a file in `folder`.
 
-    The caller owns the folder and deletes the file.
+    `weight` is a column with the weights of the rows.  The caller owns the folder and deletes the file.
     """
     d = len(columns.feature_names)
     size = feature_bytes(table.n_rows, d)
     notes: dict[str, None] = {}
     targets: list[NDArray[Any]] = []
+    weights: list[NDArray[np.float64]] = []
     dropped = 0
+    wanted = [*columns.names, columns.target, *([] if weight is None else [weight])]
 
     def parts() -> Iterator[NDArray[np.float32]]:
         nonlocal dropped
-        for frame in table.chunks([*columns.names, columns.target], rows=chunk_rows(d)):
-            labelled = frame.filter(is_known(frame[columns.target]))
+        first = 0
+        for frame in table.chunks(wanted, rows=chunk_rows(d)):
+            if weight is not None:
+                with rows_from(first):
+                    weights.append(_weights(frame, weight)[columns.has_target(frame).to_numpy()])
+            first += len(frame)
+            labelled = frame.filter(columns.has_target(frame))
             dropped += len(frame) - len(labelled)
             X, found = columns.features(labelled)
             notes.update(dict.fromkeys(found))
@@ -55,7 +66,28 @@ def read_arrays(table: Table, columns: Columns, *, memory: float, folder: Path) 
         X = _in_file(parts(), size, d, folder)
         notes[f"the features take {size / GIB:.2g} GiB and are read from disk"] = None
     y = np.concatenate(targets) if targets else np.zeros(0)
-    return Arrays(X, y, tuple(notes), dropped)
+    given = None if weight is None else np.concatenate([*weights, np.zeros(0)])
+    return Arrays(X, y, tuple(notes), dropped, given)
+
+
+def targets_only(table: Table, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Which rows have a target, and the targets of those, in one pass over that column alone."""
+    known, targets = [], []
+    for frame in table.chunks([columns.target]):
+        here = columns.has_target(frame)
+        known.append(here.to_numpy())
+        targets.append(columns.targets(frame.filter(here)))
+    return np.concatenate(known), np.concatenate(targets)
+
+
+def _weights(frame: pl.DataFrame, name: str) -> NDArray[np.float64]:
+    """Weights of rows: numbers that are not negative."""
+    values = of_kinds(frame, {name: "number"}).to_series().cast(pl.Float64)
+    wrong = ~(is_known(values) & (values >= 0)).fill_null(False)
+    if wrong.any():
+        row = int(wrong.arg_true()[0])
+        raise CellError(name, row, str(frame[name][row]), "weights of at least 0 in all rows")
+    return values.to_numpy()
 
 
 def missing_targets(dropped: int, rows: int) -> str:

@@ -25,9 +25,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mercer.files.records import from_data
+from mercer.files.records import from_data, to_data
 from mercer.tables.errors import TableError
-from mercer.tables.kinds import Kind, known, of_kinds, to_numbers
+from mercer.tables.kinds import Kind, is_known, known, of_kinds, to_numbers, unreadable_rows
+from mercer.tables.notation import Notation
 from mercer.tables.wording import quoted
 
 Task = Literal["classification", "regression"]
@@ -54,6 +55,7 @@ class Column:
     levels: tuple[str, ...] = ()  # categories with a code or a feature each
     rare: tuple[str, ...] | None = ()  # categories that share one; None: all others do
     coded: bool = False  # its feature is the code of a category
+    notation: Notation | None = None  # how numbers or dates are written, if the table has them as text
 
     @property
     def is_plain(self) -> bool:
@@ -95,7 +97,18 @@ class Column:
         given = {
             f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default
         }
+        if self.notation is not None:
+            given["notation"] = to_data(self.notation)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about one column of the training table."""
+
+    name: str
+    role: str  # such as "number", "category" or "left out"
+    why: str
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,8 @@ class Columns:
     target_kind: Kind
     notes: tuple[str, ...]
     columns: tuple[Column, ...]
+    target_notation: Notation | None = None
+    decisions: tuple[Decision, ...] = ()  # on all columns of the training table
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -135,8 +150,18 @@ class Columns:
     @property
     def text_names(self) -> tuple[str, ...]:
         """Columns, including the target, to be read as text even if all their values are digits."""
-        names = [column.name for column in self.columns if column.kind == "text"]
-        return (*names, self.target) if self.target_kind == "text" else tuple(names)
+        names = [column.name for column in self.columns if column.kind == "text" or column.notation]
+        is_text = self.target_kind == "text" or self.target_notation is not None
+        return (*names, self.target) if is_text else tuple(names)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        return {column.name: column.kind for column in self.columns}
+
+    @property
+    def notations(self) -> dict[str, Notation]:
+        """How the columns are written whose numbers or dates are text in the table."""
+        return {c.name: c.notation for c in self.columns if c.notation is not None}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -145,6 +170,8 @@ class Columns:
             "target_kind": self.target_kind,
             "notes": list(self.notes),
             "columns": [column.to_dict() for column in self.columns],
+            "target_notation": None if self.target_notation is None else to_data(self.target_notation),
+            "decisions": [to_data(decision) for decision in self.decisions],
         }
 
     @classmethod
@@ -153,7 +180,7 @@ class Columns:
 
     def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
         """The features, (m, d), and notes on values that the training table did not have."""
-        frame = of_kinds(frame, {column.name: column.kind for column in self.columns})
+        frame = of_kinds(frame, self.kinds, self.notations)
         measured = [column for column in self.columns if column.kind != "text"]
         A = to_numbers(frame, {column.name: column.kind for column in measured})  # (m, p)
         missing = np.isnan(A)  # (m, p)
@@ -181,9 +208,24 @@ class Columns:
             start += width
         return X, notes
 
+    def unreadable(self, frame: pl.DataFrame) -> pl.Series:
+        """Which rows have a value that `features` or `targets` would raise for."""
+        kinds, notations = self.kinds | {self.target: self.target_kind}, self.notations
+        if self.target_notation is not None:
+            notations = notations | {self.target: self.target_notation}
+        return unreadable_rows(frame, kinds, notations)
+
+    def has_target(self, frame: pl.DataFrame) -> pl.Series:
+        """Which rows have a target."""
+        return is_known(self._target(frame))
+
+    def _target(self, frame: pl.DataFrame) -> pl.Series:
+        notations = {} if self.target_notation is None else {self.target: self.target_notation}
+        return of_kinds(frame, {self.target: self.target_kind}, notations).to_series()
+
     def targets(self, frame: pl.DataFrame) -> NDArray[Any]:
         """The targets, (m,): labels as they are, or numbers.  None may be missing."""
-        values = known(of_kinds(frame, {self.target: self.target_kind}).to_series())
+        values = known(self._target(frame))
         if len(values) < len(frame):
             raise TableError(
                 f"The target {quoted(self.target)} is missing in {len(frame) - len(values):,} rows. "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -15,52 +14,89 @@ import polars as pl
 from mercer.tables.bounds import Allowance
 from mercer.tables.columnar import from_polars
 from mercer.tables.errors import TableError
+from mercer.tables.layout import Layout
+from mercer.tables.names import about_repeated, numbered
+from mercer.tables.notation import MISSING
 from mercer.tables.table import Contents
+from mercer.tables.temporary import TemporaryFiles
+from mercer.tables.text_lines import SEPARATORS, first_fault, is_number, look, without_comments
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
-# Spellings of a missing value.  Words that may well be labels ("None") are not among them.
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")
-SEPARATORS = ",\t;|"
-# Lines that are searched for a fault, which takes some seconds.
-MOST_LINES_SEARCHED = 5_000_000
-# Bytes read at a time to count lines.
-LINE_BLOCK = 1 << 20
+# Numbers that may be thousands of times as large as they seem.
+POINTS_OF_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
+# Enough of a file to recognise its format.
+HEAD_BYTES = 1 << 20
+# Bytes of the first line of a CSV file for each column it may have.
+NAME_BYTES = 64
 
 
 def delimited(
-    file: Path, head: bytes, kind: str, text: Collection[str], allowance: Allowance
+    file: Path,
+    kind: str,
+    text: Collection[str],
+    allowance: Allowance,
+    layout: Layout,
+    temporary: TemporaryFiles,
 ) -> Contents:
     """A text file with a separator; each column gets the narrowest type that keeps all its values."""
-    start = head.decode("utf-8-sig", errors="replace")
-    outside_quotes, line_end, _ = re.sub(r'"[^"]*"', "", start).partition("\n")
-    if not line_end and file.stat().st_size > len(head):
+    start = _start(file, allowance)
+    data = re.sub(r"^(#.*\r?\n)+", "", start)
+    separator = "\t" if kind == "TSV" else max(SEPARATORS, key=_outside_quotes(data)[0].count)
+    found = look(file, separator)
+    removed: tuple[int, ...] = ()
+    if found.has_comments:
+        file, removed = without_comments(file, separator, temporary)
+        start, found = _start(file, allowance), look(file, separator)
+    outside_quotes, line_end, _ = _outside_quotes(start)
+    if not line_end and file.stat().st_size > _head_bytes(allowance):
         raise TableError(
-            f"{allowance.name} has a first line of more than {len(head):,} bytes: it is not {kind}, a "
-            "quote in it is never closed, or it has too many columns (--max-columns)."
+            f"{allowance.name} has a first line of more than {_head_bytes(allowance):,} bytes: it is "
+            f"not {kind}, a quote in it is never closed, or it has too many columns (--max-columns)."
         )
-    separator = "\t" if kind == "TSV" else max(SEPARATORS, key=outside_quotes.count)
     # A short line has empty values at its end, so lines of two bytes can claim any number of them.
-    allowance.check_table(_count_lines(file), outside_quotes.count(separator) + 1)
+    allowance.check_table(found.n_lines, outside_quotes.count(separator) + 1)
+    fault = None if found.are_even else first_fault(file, separator, removed)
+    if fault is not None:
+        raise TableError(f"{allowance.name} cannot be read: {fault}.")
     first = next(csv.reader(io.StringIO(start, newline=""), delimiter=separator), [])
-    has_header = not all(map(_is_number, first)) or first in (
+    has_header = not all(map(is_number, first)) or first in (
         [str(i) for i in range(len(first))],
         [str(i + 1) for i in range(len(first))],
     )
     options: dict[str, Any] = {
         "separator": separator,
-        "has_header": has_header,
+        "has_header": has_header if layout.header is None else layout.header,
         "null_values": MISSING,
         "try_parse_dates": True,
         "glob": False,
     }
     try:
-        return _typed(file, first, options, text, allowance)
+        contents = _typed(file, first, options, text, allowance)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        fault = _first_fault(file, separator)
+        fault = first_fault(file, separator, removed)
         if fault is None:
             raise
         raise TableError(f"{allowance.name} cannot be read: {fault}.") from error
+    if not removed:
+        return contents
+    which = f"line {removed[0]:,}" if len(removed) == 1 else f"{len(removed):,} lines"
+    return contents._replace(notes=(f"skipped {which} of comments, beginning with #", *contents.notes))
+
+
+def _start(file: Path, allowance: Allowance) -> str:
+    """Enough of the file for its first line."""
+    with file.open("rb") as stream:
+        return stream.read(_head_bytes(allowance)).decode("utf-8-sig", errors="replace")
+
+
+def _head_bytes(allowance: Allowance) -> int:
+    return max(HEAD_BYTES, NAME_BYTES * allowance.columns)
+
+
+def _outside_quotes(text: str) -> tuple[str, str, str]:
+    """The first line without what is in quotes, its end, and the rest."""
+    return re.sub(r'"[^"]*"', "", text).partition("\n")
 
 
 def _typed(
@@ -72,7 +108,8 @@ def _typed(
     # Columns are numbered until the end: Polars takes names such as "*" for patterns.
     number = {name: str(i) for i, name in enumerate(read)}
     types: dict[str, Any] = dict(zip(number.values(), read.dtypes(), strict=True))
-    names = dict(zip(types, _names(list(read), first, options["has_header"]), strict=True))
+    own_names, repeated = _names(list(read), first, options["has_header"])
+    names = dict(zip(types, own_names, strict=True))
     fixed = {name for name in types if names[name] in text}
     padded = _padded(guessed.rename(number), types, fixed)
     types |= dict.fromkeys(fixed, pl.String())
@@ -87,49 +124,58 @@ def _typed(
     # Polars maps the whole file to memory to count rows alone, but not to count missing values as well.
     as_text = scan(dict.fromkeys(types, pl.String()))
     n_rows, missing = _count(as_text, pl.all().is_null() | (pl.all() == ""))
+    for name in _not_from_the_year(as_text, [n for n in types if types[n].is_temporal()]):
+        types[name] = pl.String()
     # Widen every column that loses values with its guessed type, until none does.
-    suspects = [] if n_rows <= INFER_ROWS else [n for n in types if types[n] != pl.String()]
+    suspects = [n for n in types if types[n] != pl.String()]
+    if n_rows <= INFER_ROWS:  # Polars has seen all values, but guesses formats of dates from a few
+        suspects = [n for n in suspects if types[n].is_temporal()]
     while suspects:
         _, lost = _count(scan(types, True).select(suspects), pl.all().is_null())
         suspects = [name for name in suspects if lost[name] > missing[name]]
         for name in suspects:
             types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
         suspects = [name for name in suspects if types[name] != pl.String()]
-    return from_polars(scan(types).rename(names), n_rows, allowance)
+    floats = [name for name in types if types[name] == pl.Float64()]
+    unclear, clear = _unclear_points(as_text, floats)
+    types |= dict.fromkeys(unclear, pl.String())
+    found = from_polars(scan(types).rename(names), n_rows, allowance)
+    points = clear or options["separator"] == ","
+    return found._replace(shows_points=points, notes=about_repeated(repeated), repeated=repeated)
 
 
-def _first_fault(file: Path, separator: str) -> str | None:
-    """What is wrong with the first line that cannot be split into fields, if there is one."""
-    with file.open("rb") as stream:
-        lines = itertools.islice(stream, MOST_LINES_SEARCHED)
-        records = csv.reader(
-            (line.decode("utf-8-sig") for line in lines), delimiter=separator, strict=True
-        )
-        width, begin = None, 1
-        try:
-            for fields in records:
-                width = len(fields) if width is None else width
-                if len(fields) > width:
-                    return f"line {begin:,} has {len(fields):,} fields, and the first line has {width:,}"
-                begin = records.line_num + 1
-        except csv.Error:
-            return f"a quote in line {begin:,} is never closed, or is followed by more than a separator"
-        except UnicodeDecodeError:
-            return f"line {records.line_num + 1:,} is not UTF-8"
-    return None
+def _not_from_the_year(as_text: pl.LazyFrame, names: list[str]) -> list[str]:
+    """Columns whose dates do not begin with the year: Polars would always take the day for the first."""
+    sample = as_text.select(names).head(INFER_ROWS).collect(engine="streaming")
+    return [name for name in names if sample[name].str.contains(r"^\s*\d{1,2}[-/.]").any()]
 
 
-def _count_lines(file: Path) -> int:
-    with file.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(LINE_BLOCK), b""))
+def _unclear_points(as_text: pl.LazyFrame, names: list[str]) -> tuple[list[str], bool]:
+    """Numbers whose points may all stand between thousands, and whether others have decimal points."""
+    clear = pl.all().str.contains(".", literal=True) & ~pl.all().str.contains(POINTS_OF_THOUSANDS)
+    sample = as_text.select(names).head(INFER_ROWS)
+    _, found = _count(sample, clear)
+    suspects = [name for name in names if not found[name]]
+    if not suspects:
+        return [], bool(names)
+    _, points = _count(as_text.select(suspects), pl.all().str.contains(".", literal=True))
+    suspects = [name for name in suspects if points[name]]
+    _, found = _count(as_text.select(suspects), clear)
+    unclear = [name for name in suspects if not found[name]]
+    return unclear, len(names) > len(unclear)
 
 
-def _names(read: list[str], first: list[str], has_header: bool) -> list[str]:
-    """Names from the first record; those of Polars keep doubled quotes and surrounding blanks."""
+def _names(read: list[str], first: list[str], has_header: bool) -> tuple[list[str], frozenset[str]]:
+    """Names from the first record, and those that several columns have; the later ones get a number.
+
+    The names of Polars keep doubled quotes and surrounding blanks.
+    """
     if not has_header:
-        return [f"x{i}" for i in range(len(read))]
-    names = [name.strip() for name in first]
-    return names if len(set(names)) == len(read) else read
+        return [f"x{i}" for i in range(len(read))], frozenset()
+    given = [name.strip() for name in first]
+    if len(given) != len(read):
+        return read, frozenset()
+    return numbered(given)
 
 
 def _padded(scan: pl.LazyFrame, types: dict[str, Any], fixed: Collection[str]) -> list[str]:
@@ -167,11 +213,3 @@ def _count(scan: pl.LazyFrame, condition: pl.Expr) -> tuple[int, dict[str, int]]
         .row(0, named=True)
     )
     return counts.pop("rows"), counts
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

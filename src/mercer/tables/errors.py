@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import polars as pl
 
-from mercer.tables.wording import excerpt
+from mercer.tables.wording import excerpt, quoted
 
 # Characters of another library's message; it may quote the data.
 LONGEST_REASON = 200
@@ -18,6 +18,27 @@ STDERR = 2
 
 class TableError(ValueError):
     """Invalid table; the message is one sentence, shown to the user."""
+
+
+class CellError(TableError):
+    """A value that is not what its column must hold."""
+
+    def __init__(self, column: str, row: int, value: str, expected: str) -> None:
+        self.parts = (column, row, value, expected)
+        super().__init__(
+            f"The column {quoted(column)} must hold {expected}, but row {row + 1:,} holds "
+            f"{quoted(value)}."
+        )
+
+
+@contextmanager
+def rows_from(first: int) -> Iterator[None]:
+    """Inside the block, rows of a chunk are named by their number in the table."""
+    try:
+        yield
+    except CellError as error:
+        column, row, value, expected = error.parts
+        raise CellError(column, first + row, value, expected) from None
 
 
 @contextmanager

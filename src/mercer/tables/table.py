@@ -11,7 +11,9 @@ from polars.selectors import by_name
 
 from mercer.planning.memory import CHUNK_ROWS, chunk_rows
 from mercer.tables.errors import TableError, reading_errors
-from mercer.tables.wording import count_columns, listed, quoted
+from mercer.tables.wording import count_columns, listed, meant, quoted
+
+DEFAULT_TARGET = "y"
 
 # Takes the names of columns and the rows of a chunk; yields the chunks from the first row on.
 Reader = Callable[[tuple[str, ...], int], Iterator[pl.DataFrame]]
@@ -26,6 +28,9 @@ class Contents(NamedTuple):
     n_rows: int
     read: Reader
     cut: Cut | None = None  # where a file need not be read from its beginning
+    shows_points: bool = False  # its numbers have decimal points, as far as they show
+    notes: tuple[str, ...] = ()  # on how the file was read
+    repeated: frozenset[str] = frozenset()  # names that several columns had
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,9 @@ class Table:
     n_rows: int
     read: Reader = field(repr=False, compare=False)
     cut: Cut | None = field(default=None, repr=False, compare=False)
+    shows_points: bool = False
+    notes: tuple[str, ...] = ()
+    repeated: frozenset[str] = frozenset()
     # Owner of the temporary files that `read` needs; they are deleted with it.
     files: object = field(default=None, repr=False, compare=False)
 
@@ -73,8 +81,25 @@ class Table:
         absent = next((column for column in columns if column not in known), None)
         if absent is not None:
             raise TableError(
-                f"{self.name} has no column {quoted(absent)}. Its columns are {listed(self.names)}."
+                f"{self.name} has no column {quoted(absent)}. {meant(absent, self.names)}Its columns "
+                f"are {listed(self.names)}."
             )
+
+    def target_named(self, target: str | None) -> str:
+        """The name of the target, "y" by default; raise if there is no such column, or several."""
+        if target is None and DEFAULT_TARGET not in self.names:
+            raise TableError(
+                f"{self.name} has no column {DEFAULT_TARGET!r}, the default target. Name the column to "
+                f"predict with --target: {listed(self.names)}."
+            )
+        found = DEFAULT_TARGET if target is None else target
+        self.require([found])
+        if found in self.repeated:
+            raise TableError(
+                f"{self.name} has several columns named {quoted(found)}, so the target is unclear. "
+                "Rename all but one of them."
+            )
+        return found
 
 
 def _between(read: Reader, first: int, stop: int) -> Reader:
@@ -118,4 +143,4 @@ def with_labels(table: Table, labels: Table) -> Table:
         return with_labels(table.part(first, stop), labels.part(first, stop)).read
 
     names = (*(name for name in table.names if name != target), target)
-    return Table(table.name, names, table.n_rows, read, cut, (table, labels))
+    return replace(table, names=names, read=read, cut=cut, files=(table, labels))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import shutil
 import stat
 import sys
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from mercer.planning.memory import TEMPORARY_SHARE, free_disk, in_words
 from mercer.tables.bounds import Allowance
@@ -18,6 +20,24 @@ from mercer.tables.errors import TableError
 
 GZIP_MAGIC = b"\x1f\x8b"
 COPY_BYTES = 1 << 20
+# Bytes of a line, more or less.
+LINE_BYTES = 1 << 10
+
+
+class Stream(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class JoinedLines:
+    """Lines as a stream."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.lines = lines
+
+    def read(self, size: int, /) -> bytes:
+        return b"".join(itertools.islice(self.lines, max(1, size // LINE_BYTES)))
 
 
 class TemporaryFiles:
@@ -38,9 +58,16 @@ class TemporaryFiles:
         if kind is not None and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def path(self, name: str) -> Path:
+        """A place for a file."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="mercer-", dir=self.parent))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        return self.folder / name
+
     def copy(
         self,
-        stream: IO[bytes] | gzip.GzipFile,
+        stream: Stream,
         name: str,
         unpacking: Allowance | None = None,
     ) -> Path:
@@ -48,11 +75,8 @@ class TemporaryFiles:
 
         All that is unpacked from a file counts, as it is written: sizes declared in it may be wrong.
         """
-        if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix="mercer-", dir=self.parent))
-            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        path = self.folder / name
-        room, size = TEMPORARY_SHARE * free_disk(self.folder), 0
+        path = self.path(name)
+        room, size = TEMPORARY_SHARE * free_disk(path.parent), 0
         with path.open("wb") as file:
             while block := stream.read(COPY_BYTES):
                 size += len(block)
@@ -62,7 +86,7 @@ class TemporaryFiles:
                 if size > room:
                     raise TableError(
                         f"A temporary copy needs more than {in_words(room)}, and the disk of "
-                        f"{self.folder.parent} has no more room for it. Free some space."
+                        f"{path.parent.parent} has no more room for it. Free some space."
                     )
                 file.write(block)
         return path

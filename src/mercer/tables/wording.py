@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 MOST_NAMES = 8
+# Share of equal characters from which a name may be another one with a spelling mistake.
+ALIKE = 0.75
+# Names that one with a spelling mistake is compared with, which takes some microseconds each.
+MOST_SIMILAR_NAMES = 5_000
 # Characters of a name or a value in a message.
 LONGEST_EXCERPT = 60
 
@@ -36,6 +41,19 @@ def listed(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return (", ".join(map(quoted, names[:MOST_NAMES])) or "none") + more
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """A question for a name that does not exist, with the one that it resembles; empty without one.
+
+    >>> meant("Incom", ["age", "income"]), meant("colour", ["age", "income"])
+    ("Did you mean 'income'? ", '')
+    """
+    folded: dict[str, str] = {}
+    for one in names[:MOST_SIMILAR_NAMES]:
+        folded.setdefault(one.strip().casefold(), one)
+    close = get_close_matches(name.strip().casefold()[:LONGEST_EXCERPT], folded, 1, ALIKE)
+    return f"Did you mean {quoted(folded[close[0]])}? " if close else ""
 
 
 def count_columns(count: int) -> str:
