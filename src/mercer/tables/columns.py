@@ -19,16 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from mercer.files.records import from_data
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, known, of_kinds, to_numbers
 from mercer.tables.wording import quoted
+
+if TYPE_CHECKING:  # a model file can be read, and a matrix prepared, without Polars
+    import polars as pl
 
 Task = Literal["classification", "regression"]
 
@@ -183,6 +185,8 @@ class Columns:
 
     def targets(self, frame: pl.DataFrame) -> NDArray[Any]:
         """The targets, (m,): labels as they are, or numbers.  None may be missing."""
+        import polars as pl
+
         values = known(of_kinds(frame, {self.target: self.target_kind}).to_series())
         if len(values) < len(frame):
             raise TableError(
@@ -225,6 +229,8 @@ def _encode(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list
 
 def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list[str]:
     """Write the places of the categories in `column.categories` to `out`, (m, 1)."""
+    import polars as pl
+
     notes = []
     places = values.cast(pl.Enum(column.levels), strict=False).to_physical().cast(pl.Float32)
     codes = places.fill_null(UNSEEN).to_numpy().copy()  # (m,)

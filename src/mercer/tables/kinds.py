@@ -1,17 +1,21 @@
-"""Kinds of columns, and their values as numbers."""
+"""Kinds of columns, and their values as numbers.
+
+Types of Polars are known by name, so that a model file can be read and a matrix prepared without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-from polars.selectors import by_name
 
 from mercer.tables.errors import TableError
 from mercer.tables.wording import excerpt, quoted
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["number", "boolean", "date", "duration", "time", "text"]
 
@@ -24,38 +28,40 @@ NAMES = {
     "time": "times of day",
     "text": "text",
 }
-# The type given to a column without any value, whose own type says nothing.
-EMPTY: dict[Kind, pl.DataType] = {
-    "number": pl.Float64(),
-    "boolean": pl.Boolean(),
-    "date": pl.Datetime("us"),
-    "duration": pl.Duration("us"),
-    "time": pl.Time(),
-    "text": pl.String(),
+# The kinds of all types that are not numeric.
+KINDS_OF_TYPES: dict[str, Kind] = {
+    "Boolean": "boolean",
+    "Date": "date",
+    "Datetime": "date",
+    "Duration": "duration",
+    "Time": "time",
+    "String": "text",
+    "Categorical": "text",
+    "Enum": "text",
+    "Null": "number",
 }
-NOT_IN_NUMPY = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
+# The type given to a column without any value, whose own type says nothing.
+EMPTY: dict[Kind, str] = {
+    "number": "Float64",
+    "boolean": "Boolean",
+    "date": "Datetime",
+    "duration": "Duration",
+    "time": "Time",
+    "text": "String",
+}
+NOT_IN_NUMPY = ("Decimal", "Int128", "UInt128", "Null")
 
 
 def kind_of(dtype: pl.DataType) -> Kind | None:
     """The kind of a Polars type; None for lists, structures and other types without single values."""
-    if dtype.is_numeric():
-        return "number"
-    kinds: dict[type[pl.DataType], Kind] = {
-        pl.Boolean: "boolean",
-        pl.Date: "date",
-        pl.Datetime: "date",
-        pl.Duration: "duration",
-        pl.Time: "time",
-        pl.String: "text",
-        pl.Categorical: "text",
-        pl.Enum: "text",
-        pl.Null: "number",
-    }
-    return kinds.get(type(dtype))
+    return "number" if dtype.is_numeric() else KINDS_OF_TYPES.get(type(dtype).__name__)
 
 
 def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     """Select columns by name; raise if one does not exist or is of another kind."""
+    import polars as pl
+    from polars.selectors import by_name
+
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
         if name not in schema:
@@ -66,7 +72,9 @@ def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
             if kind == "text":
                 changes.append(frame[name].cast(pl.String))
         elif frame[name].null_count() == len(frame):
-            changes.append(pl.Series(name, dtype=EMPTY[kind]).extend_constant(None, len(frame)))
+            changes.append(
+                pl.Series(name, dtype=getattr(pl, EMPTY[kind])).extend_constant(None, len(frame))
+            )
         else:
             raise TableError(
                 f"The column {quoted(name)} must hold {NAMES[kind]}, as in training. Got "
@@ -80,6 +88,9 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
 
     Only columns that need a conversion are converted one by one, since there may be very many others.
     """
+    import polars as pl
+    from polars.selectors import by_name
+
     if not kinds:  # a frame without columns has no rows
         return np.empty((len(frame), 0), np.float32)
     schema, changes = frame.schema, []
@@ -93,7 +104,7 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
             changes.append(column.dt.total_microseconds() / DAY)
         elif kind == "time":
             changes.append(column.to_physical() / (1_000 * DAY))
-        elif schema[name] in NOT_IN_NUMPY:
+        elif type(schema[name]).__name__ in NOT_IN_NUMPY:
             changes.append(column.cast(pl.Float64))
     A = frame.select(by_name(*kinds)).with_columns(changes).to_numpy()  # (m, p)
     if A.dtype.kind == "f":
