@@ -51,6 +51,7 @@ class Inputs:
     absolute: bool = False  # the kernel compares numbers by absolute differences
     importances: Tensor | None = None  # (d,)  shares of the features in a learned metric
     standardised: bool = False  # divided by standard deviations, and perhaps weighted
+    means: Tensor | None = None  # (d,)  of the data as given, which replace missing values
 
     @property
     def width(self) -> int:
@@ -263,12 +264,13 @@ def fit_inputs(
     found = Statistics.of(x, rows, sample_weight)
     nothing = torch.zeros(0, dtype=torch.float64)
     if not translation_invariant:
-        return Inputs(d, None, nothing, torch.zeros(d, dtype=torch.float64)), found.deviation
+        nowhere = torch.zeros(d, dtype=torch.float64)
+        return Inputs(d, None, nothing, nowhere, means=found.mean), found.deviation
     varying = found.high > found.low  # (d,)
     if not bool(varying.any()):
         varying[0] = True  # a machine needs one feature, even if all points are identical
     columns = None if bool(varying.all()) else varying.nonzero()[:, 0]
-    plain = Inputs(d, columns, found.low[~varying], found.mean[varying])
+    plain = Inputs(d, columns, found.low[~varying], found.mean[varying], means=found.mean)
     if as_bytes and plain.width >= FEWEST_INTEGER_FEATURES:
         sample = plain.varying(take(x, rows[:SAMPLE_ROWS]))[0]
         grid = recognise(sample, float(found.low[varying].min()))

@@ -33,6 +33,7 @@ from mercer.engine import (
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
+from mercer.estimators.preparation import by_column, category_places
 from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, shared_decision
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
@@ -40,7 +41,6 @@ from mercer.estimators.shares import has_shares, joined, own_rows, shared_traini
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
     as_numpy,
-    category_columns,
     finite_predictions,
     held_out_data,
     like,
@@ -60,6 +60,7 @@ from mercer.planning.resource import find_device
 from mercer.processes.group import Group
 from mercer.processes.joining import ranks
 from mercer.processes.sameness import check_same
+from mercer.tables.columns import Columns
 from mercer.training.events.callbacks import Callback
 from mercer.training.history import History
 
@@ -72,6 +73,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     history_: History
     converged_: bool
     dual_coef_: Array
+    columns_: Columns | None
     _targets: Targets
 
     def __init__(
@@ -225,7 +227,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             origin=origin,
             group=group,
         )
-        return self._commit(fitted, data, targets, y, y_val)
+        losses = [] if self.columns_ is None else self.columns_.losses
+        return [*self._commit(fitted, data, targets, y, y_val), *losses]
 
     def _commit(
         self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
@@ -248,7 +251,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
         self._set_dual_coef(data.rows, len(data.X))
         importances = problem.machine.inputs.importances
         if importances is not None:
-            self.feature_importances_ = to_numpy(importances)
+            self.feature_importances_ = by_column(self, to_numpy(importances))
         elif hasattr(self, "feature_importances_"):
             del self.feature_importances_
         f, left_out = outcome.validation_predictions, problem.left_out
@@ -278,7 +281,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 bandwidth=_number(self.bandwidth) if named else None,
                 ridge=_number(self.ridge),
                 scale=self.scale,
-                categorical_features=category_columns(self),
+                categorical_features=category_places(self),
                 metric=self.metric == "auto",
                 n_pca_components=self.n_pca_components,
             ),
@@ -436,6 +439,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def to_torch(self) -> torch.nn.Module:
         """The trained machine as a `torch.nn.Module`: inputs (m, d) to decisions (m, l).
 
+        Of a model with `columns_`, the inputs are the features that its columns become.
+
         >>> import torch
         >>> from mercer import KernelRegressor
         >>> X = torch.linspace(0, 6, 100)[:, None]
@@ -465,6 +470,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
         return tags
 
 

@@ -16,7 +16,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +40,8 @@ MOST_LABEL_CHARACTERS = 256
 CYCLES = {"day": 1.0, "week": 7.0, "year": 365.2425}
 # The code of text that is none of the categories.  The estimator has never seen it either.
 UNSEEN = -1
+# How notes name columns that are dropped without a loss.
+SINGLE_VALUE = "with a single value"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,27 @@ class Columns:
         )
 
     @property
+    def owners(self) -> tuple[str, ...]:
+        """The column that each feature comes from."""
+        return (
+            *(column.name for column in self.columns if column.is_plain),
+            *(column.name for column in self.columns for _ in column.derived()),
+            *(column.name for column in self.columns if column.is_indicated),
+        )
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all columns hold numbers or booleans."""
+        return all(column.kind in ("number", "boolean") for column in self.columns)
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The notes on columns that were dropped although their values differ."""
+        return tuple(
+            note for note in self.notes if note.startswith("dropped ") and SINGLE_VALUE not in note
+        )
+
+    @property
     def category_places(self) -> list[int]:
         """The features that are codes of categories."""
         coded = {column.name for column in self.columns if column.coded}
@@ -158,17 +181,8 @@ class Columns:
         frame = of_kinds(frame, {column.name: column.kind for column in self.columns})
         measured = [column for column in self.columns if column.kind != "text"]
         A = to_numbers(frame, {column.name: column.kind for column in measured})  # (m, p)
-        missing = np.isnan(A)  # (m, p)
-        notes = []
-        for j in np.flatnonzero(missing.any(axis=0)):
-            A[missing[:, j], j] = measured[j].fill
-            if not measured[j].missing:
-                notes.append(_newly_missing(measured[j]))
-        X = np.zeros((len(frame), len(self.feature_names)), np.float32)  # (m, d)
-        plain = [j for j, column in enumerate(measured) if column.is_plain]
-        X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
-        indicated = [j for j, column in enumerate(measured) if column.is_indicated]
-        X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
+        X, notes = self._with_numbers(A, measured, np.float32)
+        plain = [column for column in measured if column.is_plain]
         place = {column.name: j for j, column in enumerate(measured)}
         start = len(plain)
         for column in self.columns:
@@ -181,6 +195,30 @@ class Columns:
             elif width:
                 _unroll(A[:, place[column.name]], column, part)
             start += width
+        return X, notes
+
+    def features_of_numbers(self, A: NDArray[Any]) -> NDArray[Any]:
+        """The features of a table that holds only numbers, (m, p) to (m, d), in the precision of A."""
+        return self._with_numbers(A.copy(), self.columns, A.dtype)[0]
+
+    def _with_numbers(
+        self, A: NDArray[Any], measured: Sequence[Column], dtype: Any
+    ) -> tuple[NDArray[Any], list[str]]:
+        """The features, (m, d), with only numbers and indicators written so far, and notes.
+
+        Fills what is missing in A, (m, p), the columns that are not text.
+        """
+        missing = np.isnan(A)  # (m, p)
+        notes = []
+        for j in map(int, np.flatnonzero(missing.any(axis=0))):
+            A[missing[:, j], j] = measured[j].fill
+            if not measured[j].missing:
+                notes.append(_newly_missing(measured[j]))
+        X = np.zeros((len(A), len(self.feature_names)), dtype)  # (m, d)
+        plain = [j for j, column in enumerate(measured) if column.is_plain]
+        X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
+        indicated = [j for j, column in enumerate(measured) if column.is_indicated]
+        X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
         return X, notes
 
     def targets(self, frame: pl.DataFrame) -> NDArray[Any]:

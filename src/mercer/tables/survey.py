@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from mercer.tables.columns import CYCLES, Column, Columns
+from mercer.tables.columns import CYCLES, SINGLE_VALUE, Column, Columns
 from mercer.tables.counts import Counts
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, kind_of, to_numbers
@@ -52,7 +52,7 @@ def fit_columns(
     target = DEFAULT_TARGET if target is None else target
     table.require([target, *keep, *drop, *categorical])
     names = [name for name in table.names if name != target and name not in drop]
-    survey, aim = _Survey(names), TargetSurvey(target)
+    survey, aim = Survey(names), TargetSurvey(target)
     for frame in table.chunks([*names, target]):
         survey.add(frame)
         aim.add(frame[target])
@@ -69,7 +69,7 @@ def fit_columns(
     return Columns(target, decided, aim.kind, (reason, *notes), tuple(columns))
 
 
-class _Survey:
+class Survey:
     """Collects what the columns hold, a chunk at a time."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ class _Survey:
         for i, (name, kind) in enumerate(self.measured.items()):
             missing, varies = bool(self.known[i] < self.n_rows), bool(self.low[i] < self.high[i])
             if not varies and (not missing or not self.known[i]):
-                dropped.setdefault("with a single value", []).append(name)
+                dropped.setdefault(SINGLE_VALUE, []).append(name)
             elif name in self.next_number and self.n_rows >= FEWEST_NUMBERED and name not in keep:
                 dropped.setdefault("of row numbers", []).append(name)
             else:
@@ -142,7 +142,7 @@ class _Survey:
             levels, rare = counts.levels(even_rare=name in keep)
             missing = counts.n_missing > 0
             if not counts.n_known or (counts.distinct == 1 and not missing):
-                dropped.setdefault("with a single value", []).append(name)
+                dropped.setdefault(SINGLE_VALUE, []).append(name)
             elif counts.distinct_share >= IDENTIFIER_SHARE and counts.n_known > 2 and name not in keep:
                 dropped.setdefault("of text that hardly ever repeats", []).append(name)
             elif not levels and not missing:
