@@ -107,6 +107,13 @@ class Inputs:
             z = inside
         return z, beyond
 
+    def reachable(self, x: Tensor, reach: float) -> tuple[Tensor, Tensor]:
+        """The same in the units of the points, with rows beyond `reach` moved towards the mean."""
+        z, beyond = self.floats(x)
+        if self.grid is not None:
+            z, beyond = z / self.unit, beyond / self.unit**2
+        return _within(z, beyond, reach)
+
     def varying(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The features that vary, (m, d'), and the distance from those that do not, (m,).
 
@@ -148,10 +155,7 @@ class Inputs:
         extended = room((len(held), self.width + 2), like, memory)
         beyond = like.new_empty(len(held))
         for part, chunk in chunks(x, rows):
-            z, outside = self.floats(chunk)
-            if self.grid is not None:
-                z, outside = z / self.unit, outside / self.unit**2
-            z, outside = _within(z, outside, reach)
+            z, outside = self.reachable(chunk, reach)
             for place, here in held.within(part):
                 extended[place, : self.width] = z[here]
                 beyond[place] = outside[here].to(like)
@@ -199,9 +203,9 @@ def _within(z: Tensor, beyond: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """Rows, (m, d'), and squared distances, (m,), with those that are too long made shorter."""
     if reach == math.inf:
         return z, beyond
-    largest = z.abs().amax(1) if z.shape[1] else z.new_zeros(len(z))  # (m,)  squares may overflow
     longest = math.sqrt(reach / max(1, z.shape[1]))
-    if bool((largest > longest).any()):
+    if z.numel() and not float(z.abs().max()) <= longest:
+        largest = z.abs().amax(1)  # (m,)  squares may overflow
         z = z * (longest / largest.clamp(min=longest))[:, None]
     return z, beyond.clamp(max=reach)
 

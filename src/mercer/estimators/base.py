@@ -407,7 +407,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _decision(self, X: Any) -> Array:
         """f(x) for each row, (m, l)."""
-        check_is_fitted(self, "machine_")
+        if "machine_" not in self.__dict__:
+            check_is_fitted(self, "machine_")
         with ranks(self.machine_.device) as group, threads(self.n_jobs, cores_for(group)):
             machine = self.machine_.among(group)
             if group is not None and has_shares(X, group):

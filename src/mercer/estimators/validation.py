@@ -30,6 +30,8 @@ from mercer.tables.wording import quoted
 
 # Types whose values float32 holds exactly.
 SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
+# Values up to which the time of a call, and not of each row, counts.
+MOST_PLAIN_VALUES = 1 << 14
 SMALL_TENSORS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.float16, torch.bfloat16)
 
 
@@ -66,6 +68,8 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
 
 def more_rows(estimator: Any, X: Any) -> Array | Tensor:
     """Features of rows to predict or to hold out, with the columns of the training data."""
+    if _is_plain(estimator, X):
+        return X  # type: ignore[no-any-return]
     if on_device(X):
         return _on_device(estimator, X, reset=False)
     X = dense(as_numpy(X))
@@ -104,11 +108,11 @@ def row_weights(sample_weight: Any, y: Array) -> Array | None:
 
 def finite_predictions(decision: Array) -> Array:
     """The predictions, which must be finite."""
-    finite = np.isfinite(decision).all(1)
+    finite = np.isfinite(decision)
     if not finite.all():
         raise ValueError(
             f"The features of a row must be small enough for its prediction to be finite. Row "
-            f"{int(np.argmin(finite))} of X (counted from 0) is not: rescale its features."
+            f"{int(np.argmin(finite.all(1)))} of X (counted from 0) is not: rescale its features."
         )
     return decision
 
@@ -133,6 +137,20 @@ def like(values: Array, X: Any) -> Any:
     if isinstance(rows, Tensor) and values.dtype.kind in "biuf":
         return torch.from_numpy(np.ascontiguousarray(values)).to(rows.device)
     return values
+
+
+def _is_plain(estimator: Any, X: Any) -> bool:
+    """Whether X is a small array in which scikit-learn's checks, which take long, find nothing."""
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and 0 < X.size <= MOST_PLAIN_VALUES
+        and X.dtype in (np.float32, np.float64)
+        and X.shape[1] == estimator.n_features_in_
+        and getattr(estimator, "columns_", None) is None
+        and not hasattr(estimator, "feature_names_in_")
+        and bool(np.isfinite(X).all())
+    )
 
 
 def _numbers_of_frame(estimator: Any, X: Any, by_name: bool) -> Any:
