@@ -21,6 +21,7 @@ import mercer
 from mercer import KernelClassifier, KernelRegressor
 from mercer.cli import main
 from mercer.estimators import preparation
+from mercer.tables.columns import Column, Columns
 from mercer.tables.formats import open_table
 from mercer.tables.frames import as_polars
 from mercer.tables.survey import fit_columns
@@ -387,3 +388,15 @@ except ImportError as error:
         check=True,
     )
     assert 'is not installed. Install it with: pip install "mercer[tables]"' in done.stdout
+
+
+@pytest.mark.parametrize("rare", [(), ("r", "s"), None])
+@pytest.mark.parametrize("missing", [False, True])
+def test_few_categories_are_coded_as_many_are(rare, missing):
+    column = Column("c", "text", missing=missing, levels=("a", "b"), rare=rare, coded=True)
+    columns = Columns("y", "regression", "number", (), (column,))
+    many = pl.DataFrame({"c": ["a", "b", "r", "s", "new", None] * 20})
+    X, notes = columns.features(many)
+    few, few_notes = columns.features(many[:6])
+    np.testing.assert_array_equal(X[:6], few)
+    assert notes == few_notes

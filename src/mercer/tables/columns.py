@@ -40,6 +40,8 @@ MOST_LABEL_CHARACTERS = 256
 CYCLES = {"day": 1.0, "week": 7.0, "year": 365.2425}
 # The code of text that is none of the categories.  The estimator has never seen it either.
 UNSEEN = -1
+# Rows whose categories are looked up one by one, which takes less time than a call into Polars.
+FEW_ROWS = 64
 # How notes name columns that are dropped without a loss.
 SINGLE_VALUE = "with a single value"
 
@@ -78,6 +80,13 @@ class Column:
         """Names of the codes 0, 1, … of text."""
         rare = ("(rare)",) if self.has_rare else ()
         return (*self.levels, *rare, *(("(missing)",) if self.missing else ()))
+
+    @cached_property
+    def codes(self) -> dict[str | None, int]:
+        """The codes of the categories, of rare ones and, as None, of missing values."""
+        found: dict[str | None, int] = dict.fromkeys(self.rare or (), len(self.levels))
+        found |= {level: i for i, level in enumerate(self.levels)}
+        return found | {None: len(self.categories) - 1} if self.missing else found
 
     def derived(self) -> Iterator[str]:
         """Names of the features other than the value itself and the indicator of missing numbers."""
@@ -269,6 +278,8 @@ def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> li
     """Write the places of the categories in `column.categories` to `out`, (m, 1)."""
     import polars as pl
 
+    if len(values) <= FEW_ROWS:
+        return _few_to_codes(values.to_list(), column, out)
     notes = []
     places = values.cast(pl.Enum(column.levels), strict=False).to_physical().cast(pl.Float32)
     codes = places.fill_null(UNSEEN).to_numpy().copy()  # (m,)
@@ -283,11 +294,30 @@ def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> li
         notes.append(_newly_missing(column))
     out[:, 0] = codes
     if others.any():
-        notes.append(
-            f"{quoted(column.name)} has categories that were not in the training data; they are treated "
-            "as none of the known ones"
-        )
+        notes.append(_unseen(column))
     return notes
+
+
+def _few_to_codes(values: list[str | None], column: Column, out: NDArray[np.float32]) -> list[str]:
+    """The same, looked up one by one."""
+    codes, unseen = column.codes, False
+    for i, value in enumerate(values):
+        code = codes.get(value)
+        if code is None and column.rare is None and value is not None:
+            code = len(column.levels)
+        unseen = unseen or (code is None and value is not None)
+        out[i, 0] = UNSEEN if code is None else code
+    notes = []
+    if None in values and not column.missing:
+        notes.append(_newly_missing(column))
+    return [*notes, _unseen(column)] if unseen else notes
+
+
+def _unseen(column: Column) -> str:
+    return (
+        f"{quoted(column.name)} has categories that were not in the training data; they are treated as "
+        "none of the known ones"
+    )
 
 
 def _newly_missing(column: Column) -> str:

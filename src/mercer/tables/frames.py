@@ -81,7 +81,7 @@ def from_matrix(X: Any, names: Sequence[str]) -> pl.DataFrame:
         )
     return pl.DataFrame(
         [
-            _series(name, [None if _is_nan(value) else value for value in column])
+            _series(name, [None if _is_missing(value) else value for value in column])
             for name, column in zip(names, A.T.tolist(), strict=True)
         ]
     )
@@ -149,12 +149,11 @@ def _pandas_series(name: str, column: Any) -> pl.Series:
     if kind in "Mm":
         unit = "datetime64[us]" if kind == "M" else "timedelta64[us]"
         return pl.Series(name, column.to_numpy().astype(unit))
-    if kind in "biu" and isinstance(dtype, np.dtype):
-        return pl.Series(name, column.to_numpy())
+    if kind in "biuf" and isinstance(dtype, np.dtype):
+        return pl.Series(name, column.to_numpy(), nan_to_null=True)
     if kind in "iuf":
         return pl.Series(name, column.to_numpy(np.float64, na_value=np.nan), nan_to_null=True)
-    values = column.astype(object).where(column.notna(), None).tolist()
-    return _series(name, [None if _is_nan(value) else value for value in values])
+    return _series(name, [None if _is_missing(value) else value for value in column.tolist()])
 
 
 def _series(name: str, values: list[Any]) -> pl.Series:
@@ -189,5 +188,8 @@ def _holds_numbers(column: Any, dtype: Any) -> bool:
     return all(issubclass(kind, (int, float, np.number)) for kind in types)
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_missing(value: Any) -> bool:
+    """Whether a value stands for none, in pandas, too; that of dates and times is no float."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")

@@ -5,7 +5,7 @@ Types of Polars are known by name, so that a model file can be read and a matrix
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -60,7 +60,6 @@ def kind_of(dtype: pl.DataType) -> Kind | None:
 def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     """Select columns by name; raise if one does not exist or is of another kind."""
     import polars as pl
-    from polars.selectors import by_name
 
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
@@ -80,7 +79,7 @@ def of_kinds(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
                 f"The column {quoted(name)} must hold {NAMES[kind]}, as in training. Got "
                 f"{excerpt(str(schema[name]))}."
             )
-    return frame.select(by_name(*kinds)).with_columns(changes)
+    return _selected(frame, kinds, changes)
 
 
 def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
@@ -89,7 +88,6 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
     Only columns that need a conversion are converted one by one, since there may be very many others.
     """
     import polars as pl
-    from polars.selectors import by_name
 
     if not kinds:  # a frame without columns has no rows
         return np.empty((len(frame), 0), np.float32)
@@ -106,13 +104,24 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
             changes.append(column.to_physical() / (1_000 * DAY))
         elif type(schema[name]).__name__ in NOT_IN_NUMPY:
             changes.append(column.cast(pl.Float64))
-    A = frame.select(by_name(*kinds)).with_columns(changes).to_numpy()  # (m, p)
+    A = _selected(frame, kinds, changes).to_numpy()  # (m, p)
     if A.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):  # a NaN may be a signalling one
             odd = ~np.isfinite(A.astype(np.float32))
         if odd.any():
             A = np.where(odd, np.nan, A)
     return A
+
+
+def _selected(
+    frame: pl.DataFrame, names: Mapping[str, Kind], changes: Sequence[pl.Series]
+) -> pl.DataFrame:
+    """Columns by name, some of them replaced; without expressions, which take long for a single row."""
+    found = frame[list(names)]
+    place = {name: i for i, name in enumerate(names)} if changes else {}
+    for series in changes:
+        found.replace_column(place[series.name], series)
+    return found
 
 
 def is_known(values: pl.Series) -> pl.Series:
