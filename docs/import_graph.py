@@ -46,8 +46,9 @@ LAYERS = (
     (("preparation",), "from rows to a problem: inputs, kernel, ridge, plan"),
     (("files",), "model files and checkpoints"),
     (("engine",), "the method without scikit-learn"),
+    (("tables",), "data files, and columns of any kind as features"),
     (("estimators",), "KernelClassifier and KernelRegressor"),
-    (("tables", "displays", "metrics"), "scores, plots, data files"),
+    (("displays", "metrics"), "scores, plots"),
     (("report",), "the HTML report"),
     (("cli",), "the command line"),
 )

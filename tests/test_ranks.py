@@ -195,8 +195,8 @@ def disagree(what):
         parameters["ridge"] = 0.5
     if what == "max_iter" and other:
         parameters["max_iter"] = 7
-    if what == "NaN" and other:
-        X[3, 2] = np.nan
+    if what == "infinity" and other:
+        X[3, 2] = np.inf
     if what == "version" and other:
         mercer.__version__ = "0.0.1"
     try:
@@ -232,8 +232,8 @@ def test_ranks_that_disagree_are_told_before_training_and_by_name(pool, what, me
 
 
 def test_an_error_on_one_rank_ends_the_others_with_its_name(pool):
-    one, two = pool.run(2, disagree, "NaN")
-    assert two.startswith("ValueError: Input X contains NaN")
+    one, two = pool.run(2, disagree, "infinity")
+    assert two.startswith("ValueError: Input X contains infinity")
     message = (
         r"Training was ended on all ranks. Rank 1 \(process \d+ on .*\) failed: ValueError: Input X"
     )

@@ -103,7 +103,7 @@ def ways_to_fail():
 
     return {
         "rows that are missing": fails(lambda model, X, y: model.fit(X[:-1], y)),
-        "a value that is missing": fails(lambda model, X, y: model.fit(np.where(X > 1, np.nan, X), y)),
+        "an infinite value": fails(lambda model, X, y: model.fit(X + np.inf, y)),
         "a weight below 0": fails(lambda model, X, y: model.fit(X, y, -np.ones(len(y)))),
         "half of a held-out part": fails(lambda model, X, y: model.fit(X, y, X_val=X)),
         "no such checkpoint": fails(lambda model, X, y: model.fit(X, y, resume="nowhere.checkpoint")),

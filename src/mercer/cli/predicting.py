@@ -19,6 +19,7 @@ from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
 from mercer.cli.sources import LeftOut, Part, PlainColumns, file_parts, open_for, same_rows
 from mercer.estimators import KernelClassifier, KernelRegressor, load
+from mercer.estimators.preparation import of_features
 from mercer.metrics import Measures, measure
 from mercer.report import Evaluation
 from mercer.tables.bounds import Bounds
@@ -44,7 +45,7 @@ def load_model(path: str, n_jobs: int | None = None) -> Model:
     check_jobs(n_jobs)
     if not os.path.exists(path):
         raise ValueError(f"There is no model file {path!r}. Check the spelling.")
-    model = load(path)
+    model: Model = of_features(load(path))
     model.n_jobs = n_jobs
     return model
 

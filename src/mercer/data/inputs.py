@@ -51,6 +51,7 @@ class Inputs:
     absolute: bool = False  # the kernel compares numbers by absolute differences
     importances: Tensor | None = None  # (d,)  shares of the features in a learned metric
     standardised: bool = False  # divided by standard deviations, and perhaps weighted
+    means: Tensor | None = None  # (d,)  of the data as given, which replace missing values
 
     @property
     def width(self) -> int:
@@ -106,6 +107,13 @@ class Inputs:
             z = inside
         return z, beyond
 
+    def reachable(self, x: Tensor, reach: float) -> tuple[Tensor, Tensor]:
+        """The same in the units of the points, with rows beyond `reach` moved towards the mean."""
+        z, beyond = self.floats(x)
+        if self.grid is not None:
+            z, beyond = z / self.unit, beyond / self.unit**2
+        return _within(z, beyond, reach)
+
     def varying(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The features that vary, (m, d'), and the distance from those that do not, (m,).
 
@@ -147,10 +155,7 @@ class Inputs:
         extended = room((len(held), self.width + 2), like, memory)
         beyond = like.new_empty(len(held))
         for part, chunk in chunks(x, rows):
-            z, outside = self.floats(chunk)
-            if self.grid is not None:
-                z, outside = z / self.unit, outside / self.unit**2
-            z, outside = _within(z, outside, reach)
+            z, outside = self.reachable(chunk, reach)
             for place, here in held.within(part):
                 extended[place, : self.width] = z[here]
                 beyond[place] = outside[here].to(like)
@@ -198,9 +203,9 @@ def _within(z: Tensor, beyond: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """Rows, (m, d'), and squared distances, (m,), with those that are too long made shorter."""
     if reach == math.inf:
         return z, beyond
-    largest = z.abs().amax(1) if z.shape[1] else z.new_zeros(len(z))  # (m,)  squares may overflow
     longest = math.sqrt(reach / max(1, z.shape[1]))
-    if bool((largest > longest).any()):
+    if z.numel() and not float(z.abs().max()) <= longest:
+        largest = z.abs().amax(1)  # (m,)  squares may overflow
         z = z * (longest / largest.clamp(min=longest))[:, None]
     return z, beyond.clamp(max=reach)
 
@@ -263,12 +268,13 @@ def fit_inputs(
     found = Statistics.of(x, rows, sample_weight)
     nothing = torch.zeros(0, dtype=torch.float64)
     if not translation_invariant:
-        return Inputs(d, None, nothing, torch.zeros(d, dtype=torch.float64)), found.deviation
+        nowhere = torch.zeros(d, dtype=torch.float64)
+        return Inputs(d, None, nothing, nowhere, means=found.mean), found.deviation
     varying = found.high > found.low  # (d,)
     if not bool(varying.any()):
         varying[0] = True  # a machine needs one feature, even if all points are identical
     columns = None if bool(varying.all()) else varying.nonzero()[:, 0]
-    plain = Inputs(d, columns, found.low[~varying], found.mean[varying])
+    plain = Inputs(d, columns, found.low[~varying], found.mean[varying], means=found.mean)
     if as_bytes and plain.width >= FEWEST_INTEGER_FEATURES:
         sample = plain.varying(take(x, rows[:SAMPLE_ROWS]))[0]
         grid = recognise(sample, float(found.low[varying].min()))

@@ -71,7 +71,7 @@ def chunks(x: Matrix, rows: Array | None) -> Iterator[tuple[slice, Tensor]]:
     for first in range(0, n, step):
         part = slice(first, min(first + step, n))
         if rows is None and not isinstance(x, SharedRows):
-            yield part, _tensor(x[part])
+            yield part, as_tensor(x[part])
         else:
             yield part, take(x, np.arange(part.start, part.stop) if rows is None else rows[part])
 
@@ -120,7 +120,8 @@ def room(shape: tuple[int, int], like: Tensor, memory: float) -> Tensor:
         return torch.from_numpy(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
-def _tensor(x: Array | Tensor) -> Tensor:
+def as_tensor(x: Array | Tensor) -> Tensor:
+    """The same rows as a tensor, without a copy if that is possible."""
     if isinstance(x, Tensor):
         return x
     # PyTorch shares memory only with arrays that may be written to and that run forwards.

@@ -49,6 +49,8 @@ class TableMap:
         numbers = x[:, self.numbers.to(x.device)].to(widest(x.device))  # (m, a)
         if self.knots is not None and self.scores is not None:
             numbers = _interpolate(numbers, self.knots.to(numbers), self.scores.to(numbers))
+        if not len(self.owners):
+            return numbers
         return torch.cat([numbers, self._indicators(x).to(numbers)], 1)
 
     def unknown(self, x: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ from mercer.engine import (
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
+from mercer.estimators.preparation import by_column, category_places
 from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, shared_decision
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
@@ -50,7 +51,6 @@ from mercer.estimators.streams import (
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import (
     as_numpy,
-    category_columns,
     finite_predictions,
     held_out_data,
     like,
@@ -71,6 +71,7 @@ from mercer.planning.resource import find_device
 from mercer.processes.group import Group
 from mercer.processes.joining import ranks
 from mercer.processes.sameness import check_same
+from mercer.tables.columns import Columns
 from mercer.training.events.callbacks import Callback
 from mercer.training.history import History
 
@@ -84,6 +85,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     converged_: bool
     dual_coef_: Array
     n_samples_seen_: int  # by `partial_fit`
+    columns_: Columns | None
     _targets: Targets
 
     def __init__(
@@ -260,7 +262,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             origin=origin,
             group=group,
         )
-        return self._commit(fitted, data, targets, y, y_val)
+        losses = [] if self.columns_ is None else self.columns_.losses
+        return [*self._commit(fitted, data, targets, y, y_val), *losses]
 
     def _train_on_stream(self, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
         """Fit on a stream of which only a sample fits into memory."""
@@ -313,7 +316,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             self._set_dual_coef(np.arange(p), p)
         importances = problem.machine.inputs.importances
         if importances is not None:
-            self.feature_importances_ = to_numpy(importances)
+            self.feature_importances_ = by_column(self, to_numpy(importances))
         elif hasattr(self, "feature_importances_"):
             del self.feature_importances_
         f, left_out = outcome.validation_predictions, problem.left_out
@@ -343,7 +346,7 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
                 bandwidth=_number(self.bandwidth) if named else None,
                 ridge=_number(self.ridge),
                 scale=self.scale,
-                categorical_features=category_columns(self),
+                categorical_features=category_places(self),
                 metric=self.metric == "auto",
                 n_pca_components=self.n_pca_components,
             ),
@@ -509,7 +512,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _decision(self, X: Any) -> Array:
         """f(x) for each row, (m, l)."""
-        check_is_fitted(self, "machine_")
+        if "machine_" not in self.__dict__:
+            check_is_fitted(self, "machine_")
         with ranks(self.machine_.device) as group, threads(self.n_jobs, cores_for(group)):
             machine = self.machine_.among(group)
             if group is not None and has_shares(X, group):
@@ -541,6 +545,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def to_torch(self) -> torch.nn.Module:
         """The trained machine as a `torch.nn.Module`: inputs (m, d) to decisions (m, l).
 
+        Of a model with `columns_`, the inputs are the features that its columns become.
+
         >>> import torch
         >>> from mercer import KernelRegressor
         >>> X = torch.linspace(0, 6, 100)[:, None]
@@ -570,6 +576,9 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
         return tags
 
 

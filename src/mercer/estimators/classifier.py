@@ -49,7 +49,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         all columns.  A category with at most 1,000 values is one-hot encoded, with one weight in the
         metric; a value that was not in the training data is as far from all others as they are from one
         another.  "auto" tries whole numbers with at most 64 different values as categories.  None takes
-        all features as numbers.
+        all features as numbers.  Text and categories of a frame need not be declared.
     metric : False or "auto", default="auto"
         Whether to learn how much each feature counts, by gradient descent on the leave-one-out error.
         "auto" takes a metric that is clearly better than none on points that it was not learned on.
@@ -114,6 +114,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, if X had any.
+    columns_ : Columns or None
+        How the columns of X become features, if X was a frame with other columns than numbers, or had
+        missing values.
     plan_ : Plan
         Every number that was chosen.
     history_ : History
@@ -233,6 +236,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         centers: Any = None,
     ) -> Self:
         """Train on X, (n, d), and labels y, (n,), or an (n, l) indicator of several labels.
+
+        X is an array, a tensor or a sparse matrix, or a frame of pandas, Polars or Arrow, whose columns
+        may hold text, categories, booleans, dates and times.  Values may be missing.
 
         `X_val` and `y_val` replace the part that would be held out.  `resume` is a checkpoint of an
         interrupted fit on the same data.  `centers`, (p, d), are used as centres instead of rows of X.

@@ -40,14 +40,18 @@ def features_of(
 ) -> list[Feature]:
     """All features of a fitted estimator, in the order of the columns.
 
-    `names` are those of the columns; by default the ones seen in `fit`, or x0, x1, … as in scikit-learn.
-    `values` are the names of the codes 0, 1, … of features that are categories.
+    `names` are those of the features; by default those of the columns seen in `fit`, or x0, x1, … as in
+    scikit-learn.  `values` are the names of the codes 0, 1, … of features that are categories.
     """
     inputs: Inputs = model.machine_.inputs
     d = inputs.n_features
+    if names is None and model.columns_ is not None:
+        names, values = model.columns_.feature_names, model.columns_.categories
     if names is None:
         names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
-    importances = getattr(model, "feature_importances_", [None] * d)
+    shares: list[float | None] = [None] * d
+    if inputs.importances is not None:
+        shares = inputs.importances.tolist()
     treatments, codes = _treatments(inputs), _codes(inputs)
     given = values or {}
 
@@ -61,7 +65,7 @@ def features_of(
         Feature(
             str(names[i]),
             treatments[i],
-            None if importances[i] is None else float(importances[i]),
+            shares[i],
             labels(i),
         )
         for i in range(d)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mercer.estimators.classifier import KernelClassifier
 from mercer.estimators.parameters import STORED, check_parameters
+from mercer.estimators.preparation import by_column, column_names
 from mercer.estimators.regressor import KernelRegressor
 from mercer.estimators.saved_model import SavedModel, is_plain
 from mercer.estimators.targets import Labels, Numbers
@@ -22,6 +23,7 @@ from mercer.files.model_file import centres_on_disk, machine_from
 from mercer.files.records import from_data
 from mercer.kernels import kernel_from_dict
 from mercer.planning.memory import free_memory
+from mercer.tables.columns import CYCLES, Columns
 from mercer.training.history import History
 
 Estimator = KernelClassifier | KernelRegressor
@@ -85,7 +87,13 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     expect(0 <= saved.ridge < math.inf, "the ridge must be a finite number, at least 0")
     d, names = machine.inputs.n_features, saved.feature_names
     expect(saved.n_features_in == d, f"it must be for {d} features, as its inputs are")
-    expect(names is None or len(names) == d, f"it must name all of its {d} features, or none")
+    columns, n_columns = saved.columns, saved.n_columns
+    if columns is None:  # the command line keeps them with its own data
+        columns = _columns_of_file(saved, d)
+        if columns is not None:
+            names, n_columns = columns.names, len(columns.names)
+    width = d if n_columns is None else n_columns
+    expect(names is None or len(names) == width, f"it must name all of its {width} features, or none")
     model.machine_ = machine
     model.plan_ = plan
     model.kernel_ = kernel_from_dict(saved.kernel)
@@ -98,11 +106,12 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     model.n_iter_ = len(saved.history)
     model.best_epoch_, model.best_loss_ = saved.best_epoch, saved.best_loss
     model.left_out_score_ = saved.left_out_score
-    if machine.inputs.importances is not None:
-        model.feature_importances_ = machine.inputs.importances.numpy()
-    model.n_features_in_ = d
+    model.n_features_in_ = width
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
+    model.columns_ = None if columns is None else _checked(columns, model, d)
+    if machine.inputs.importances is not None:
+        model.feature_importances_ = by_column(model, machine.inputs.importances.numpy())
     model.metadata_ = saved.metadata
     rows = stored_tensor(tensors, "training_rows", (n,), torch.int64)
     check_indices("training_rows", rows, saved.n_rows)
@@ -112,6 +121,30 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
         model._set_dual_coef(rows.numpy(), saved.n_rows)
     except MemoryError as error:  # a process may have less than there is
         raise ValueError(too_many) from error
+
+
+def _columns_of_file(saved: SavedModel, n_features: int) -> Columns | None:
+    """The columns of the table that the command line trained on.
+
+    Metadata is free: what is no description of columns, or of others, is the user's own.
+    """
+    try:
+        found = Columns.from_dict(saved.metadata["columns"])
+    except (KeyError, ValueError):
+        return None
+    return found if len(found.feature_names) == n_features else None
+
+
+def _checked(columns: Columns, model: Estimator, n_features: int) -> Columns:
+    """The description of columns, which must belong to this model."""
+    names = column_names(model)
+    known = set(columns.names) <= set(names) and len(set(columns.names)) == len(columns.columns)
+    expect(known, "it must describe columns that the model has, and each once")
+    fits = len(columns.feature_names) == n_features
+    expect(fits, f"its columns must become {n_features} features. Got {len(columns.feature_names)}")
+    known = all(cycle in CYCLES for column in columns.columns for cycle in column.cycles)
+    expect(known, f"the cycles of dates must be among {', '.join(CYCLES)}")
+    return columns
 
 
 def _set_targets(model: Estimator, saved: SavedModel) -> None:

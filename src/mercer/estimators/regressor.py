@@ -46,6 +46,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
     ) -> Self:
         """Train on X, (n, d), and targets y, (n,) or (n, l).
 
+        X is an array, a tensor or a sparse matrix, or a frame of pandas, Polars or Arrow, whose columns
+        may hold text, categories, booleans, dates and times.  Values may be missing.
+
         `X_val` and `y_val` replace the part that would be held out.  `resume` is a checkpoint of an
         interrupted fit on the same data.  `centers`, (p, d), are used as centres instead of rows of X.
 

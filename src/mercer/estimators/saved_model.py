@@ -23,6 +23,7 @@ from mercer.files.model_file import kernel_data, machine_parts
 from mercer.files.records import to_data
 from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
+from mercer.tables.columns import Columns
 from mercer.training.history import Epoch
 
 # Types of labels by the letters of their dtype.
@@ -80,7 +81,7 @@ class SavedModel:
     plan: Plan
     history: tuple[Epoch, ...]
     n_rows: int  # of the data given to `fit`
-    n_features_in: int
+    n_features_in: int  # of the machine
     ridge: float
     parameters: dict[str, Any] = field(default_factory=dict)
     selection: Selection | None = None
@@ -94,6 +95,8 @@ class SavedModel:
     logit_scale: float = DEFAULT_LOGIT_SCALE
     single: bool = True  # the targets of a regressor were one-dimensional
     feature_names: tuple[str, ...] | None = None
+    columns: Columns | None = None  # how those of a table become the features
+    n_columns: int | None = None  # of the table, used or not
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -113,7 +116,7 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         plan=model.plan_,
         history=model.history_.epochs,
         n_rows=len(model.dual_coef_),
-        n_features_in=model.n_features_in_,
+        n_features_in=model.machine_.inputs.n_features,
         ridge=model.ridge_,
         parameters={name: value for name, value in parameters.items() if is_plain(name, value)},
         selection=model.selection_,
@@ -127,6 +130,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         logit_scale=getattr(model, "logit_scale_", DEFAULT_LOGIT_SCALE),
         single=isinstance(targets, Numbers) and targets.single,
         feature_names=None if names is None else tuple(str(name) for name in names),
+        columns=model.columns_,
+        n_columns=None if model.columns_ is None else model.n_features_in_,
         metadata=model.metadata_ if metadata is None else dict(metadata),
     )
     # Metadata is the user's own, and stored as it is.

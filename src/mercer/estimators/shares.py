@@ -60,6 +60,11 @@ def shared_training_data(
         weight = _of_rows("sample_weight", sample_weight, rows, group)
     if len(rows):
         rows, y = training_data(estimator, rows, y, y_numeric=y_numeric)
+        if estimator.columns_ is not None:
+            raise ValueError(
+                "A share of the rows must hold numbers without missing values. Input X contains NaN or "
+                f"other values on rank {group.rank}: prepare them before, or give all ranks all rows."
+            )
         names = getattr(estimator, "feature_names_in_", None)
         mine = Kind(
             rows.shape[1],
@@ -76,7 +81,7 @@ def shared_training_data(
     check_same(group, (mine or kind).facts())
     if mine is None:
         rows = _no_rows(kind, find_device(estimator.device))
-        estimator.n_features_in_ = kind.n_features
+        estimator.n_features_in_, estimator.columns_ = kind.n_features, None
         if kind.names is not None:
             estimator.feature_names_in_ = np.array(kind.names, dtype=object)
         elif hasattr(estimator, "feature_names_in_"):
@@ -96,7 +101,9 @@ def whole(X: Any, y: Any, group: Group | None) -> tuple[Any, Any]:
 def own_rows(estimator: Any, X: Any) -> Any:
     """The rows of this rank to be predicted, perhaps none."""
     rows = rows_of(X)
-    return more_rows(estimator, rows) if len(rows) else np.zeros((0, estimator.n_features_in_))
+    return (
+        more_rows(estimator, rows) if len(rows) else np.zeros((0, estimator.machine_.inputs.n_features))
+    )
 
 
 def joined(values: Array, group: Group | None) -> Array:

@@ -14,33 +14,74 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from torch import Tensor
 
 from mercer.data.rows import Array, Matrix, widest
+from mercer.estimators.preparation import (
+    column_names,
+    columns_of_frame,
+    columns_of_matrix,
+    dense,
+    prepared,
+    prepared_numbers,
+    selected,
+)
 from mercer.estimators.row_share import rows_of
+from mercer.tables.frames import as_polars, beyond_numbers, is_frame
+from mercer.tables.matrices import has_gaps
+from mercer.tables.wording import quoted
 
 # Types whose values float32 holds exactly.
 SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
+# Values up to which the time of a call, and not of each row, counts.
+MOST_PLAIN_VALUES = 1 << 14
 SMALL_TENSORS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.float16, torch.bfloat16)
 
 
 def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[Matrix, Array]:
-    """Rows and targets to train on; sets the estimator's `n_features_in_` and `feature_names_in_`."""
-    if not on_device(X):
-        numeric = {"y_numeric": True} if y_numeric else {}
-        return validate_data(  # type: ignore[no-any-return]
-            estimator, as_numpy(X), as_numpy(y), multi_output=True, dtype=_types(X), **numeric
-        )
-    X = _on_device(estimator, X, reset=True)
-    dtype = np.float64 if y_numeric else None
-    y = check_array(as_numpy(y), dtype=dtype, ensure_2d=False, input_name="y")
-    if len(y) != len(X):
-        raise ValueError(f"`X` and `y` must have as many rows. Got {len(X)} and {len(y)}.")
-    return X, y
+    """Features and targets to train on.
+
+    Sets the estimator's `n_features_in_`, `feature_names_in_` and `columns_`, which says how columns
+    become features.
+    """
+    estimator.columns_ = None
+    if on_device(X):
+        X = _on_device(estimator, X, reset=True)
+        dtype = np.float64 if y_numeric else None
+        y = check_array(as_numpy(y), dtype=dtype, ensure_2d=False, input_name="y")
+        if len(y) != len(X):
+            raise ValueError(f"`X` and `y` must have as many rows. Got {len(X)} and {len(y)}.")
+        return X, y
+    how: dict[str, Any] = {"multi_output": True, "ensure_all_finite": "allow-nan"}
+    if y_numeric:
+        how["y_numeric"] = True
+    X, y = dense(as_numpy(X)), as_numpy(y)
+    if is_frame(X) and X.shape[1] and beyond_numbers(X):
+        columns, features, names = columns_of_frame(estimator, X, y)
+        features, y = validate_data(estimator, features, y, dtype=[np.float32], **how)
+        estimator.columns_, estimator.n_features_in_ = columns, len(names)
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        return features, y
+    given = as_polars(X) if is_frame(X) and hasattr(X, "column_names") else X  # an Arrow table
+    A, checked = validate_data(estimator, given, y, dtype=_types(X), **how)
+    if has_gaps(A):
+        estimator.columns_, A = columns_of_matrix(estimator, A, column_names(estimator), X, y)
+    return A, checked
 
 
 def more_rows(estimator: Any, X: Any) -> Array | Tensor:
-    """Rows to predict or to hold out, with the features of the training data."""
+    """Features of rows to predict or to hold out, with the columns of the training data."""
+    if _is_plain(estimator, X):
+        return X  # type: ignore[no-any-return]
     if on_device(X):
         return _on_device(estimator, X, reset=False)
-    return np.asarray(validate_data(estimator, as_numpy(X), reset=False, dtype=_types(X)))
+    X = dense(as_numpy(X))
+    columns = getattr(estimator, "columns_", None)
+    if columns is not None and not columns.are_numbers:
+        return prepared(estimator, X)
+    if is_frame(X):
+        X = _numbers_of_frame(estimator, X, columns is not None)
+    A: Array = validate_data(estimator, X, reset=False, dtype=_types(X), ensure_all_finite="allow-nan")
+    if columns is not None:
+        return prepared_numbers(estimator, A)
+    return _filled(estimator, A) if has_gaps(A) else A
 
 
 def own_centers(estimator: Any, centers: Any) -> Array | Tensor:
@@ -59,27 +100,6 @@ def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None
     return more_rows(estimator, X_val), np.asarray(as_numpy(y_val))
 
 
-def category_columns(estimator: Any) -> list[int] | Any:
-    """Numbers of the columns declared as categories, or "auto" or None as they are."""
-    given = estimator.categorical_features
-    if given is None or isinstance(given, str):
-        return given
-    d, names = estimator.n_features_in_, list(getattr(estimator, "feature_names_in_", []))
-    given = list(given)
-    if len(given) == d and all(isinstance(item, (bool, np.bool_)) for item in given):
-        return [i for i, item in enumerate(given) if item]
-    found = []
-    for item in given:
-        known = item in names if isinstance(item, str) else not isinstance(item, bool) and -d <= item < d
-        if not known:
-            raise ValueError(
-                "`categorical_features` must name columns of X by number or by name, or be a list of "
-                f"True and False for each of its {d} columns. Got {item!r}, which is none of them."
-            )
-        found.append(names.index(item) if isinstance(item, str) else int(item) % d)
-    return found
-
-
 def row_weights(sample_weight: Any, y: Array) -> Array | None:
     """Weights that are numbers of at least 0; zero leaves a row out."""
     if sample_weight is None:
@@ -95,11 +115,11 @@ def row_weights(sample_weight: Any, y: Array) -> Array | None:
 
 def finite_predictions(decision: Array) -> Array:
     """The predictions, which must be finite."""
-    finite = np.isfinite(decision).all(1)
+    finite = np.isfinite(decision)
     if not finite.all():
         raise ValueError(
             f"The features of a row must be small enough for its prediction to be finite. Row "
-            f"{int(np.argmin(finite))} of X (counted from 0) is not: rescale its features."
+            f"{int(np.argmin(finite.all(1)))} of X (counted from 0) is not: rescale its features."
         )
     return decision
 
@@ -124,6 +144,42 @@ def like(values: Array, X: Any) -> Any:
     if isinstance(rows, Tensor) and values.dtype.kind in "biuf":
         return torch.from_numpy(np.ascontiguousarray(values)).to(rows.device)
     return values
+
+
+def _is_plain(estimator: Any, X: Any) -> bool:
+    """Whether X is a small array in which scikit-learn's checks, which take long, find nothing."""
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and 0 < X.size <= MOST_PLAIN_VALUES
+        and X.dtype in (np.float32, np.float64)
+        and X.shape[1] == estimator.n_features_in_
+        and getattr(estimator, "columns_", None) is None
+        and not hasattr(estimator, "feature_names_in_")
+        and bool(np.isfinite(X).all())
+    )
+
+
+def _numbers_of_frame(estimator: Any, X: Any, by_name: bool) -> Any:
+    """A frame whose columns hold numbers, as training did; `by_name`: others are ignored."""
+    names = column_names(estimator)
+    if by_name and hasattr(estimator, "feature_names_in_"):
+        X = selected(X, names)
+    others = beyond_numbers(X) if X.shape[1] else []
+    if others:
+        raise ValueError(f"The column {quoted(others[0])} must hold numbers, as in training.")
+    return as_polars(X) if hasattr(X, "column_names") else X  # an Arrow table
+
+
+def _filled(estimator: Any, A: Array) -> Array:
+    """Missing values replaced by the means of the training data, which had none."""
+    means = estimator.machine_.inputs.means
+    if means is None:
+        raise ValueError(
+            "`X` has missing values, but the model is of an earlier version, which does not know the "
+            "means of its columns: fill the values, or train again."
+        )
+    return np.where(np.isnan(A), means.numpy().astype(A.dtype), A)
 
 
 def _types(X: Any) -> list[type]:

@@ -147,6 +147,7 @@ def kernel_and_inputs(tensors: dict[str, Tensor], data: Any) -> tuple[Kernel, In
         absolute=found.absolute,
         standardised=found.standardised,
         importances=stored_tensor_if_any(tensors, f"{PREFIX}importances", (d,), float64),
+        means=stored_tensor_if_any(tensors, f"{PREFIX}means", (d,), float64),
     )
     expect(
         inputs.scale is None or bool((inputs.scale > 0).all()),

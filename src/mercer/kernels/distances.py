@@ -71,13 +71,14 @@ def squared_distances(
     if same:
         d2.fill_diagonal_(math.copysign(math.inf, factor))
     if exact:
-        _recompute_close_pairs(a, b, d2, factor)
+        recompute_close_pairs(a, b, d2, factor)
     if same:
         d2.fill_diagonal_(0)
     return d2
 
 
-def _recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
+def recompute_close_pairs(a: Points, b: Points, d2: Tensor, factor: float) -> None:
+    """Compute `factor` times the squared distances of pairs that are very close again, in place."""
     threshold = CANCELLATION_UNITS * torch.finfo(d2.dtype).eps
     largest = a.bound + b.bound
     closest = (d2.amin() if factor > 0 else d2.amax()) / factor

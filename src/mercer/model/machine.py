@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
-from mercer.data.rows import Matrix, widest
+from mercer.data.rows import Matrix, as_tensor, widest
 from mercer.data.targets import TargetUnits
 from mercer.kernels import Custom
 from mercer.kernels.base import Kernel
+from mercer.kernels.radial import Radial
+from mercer.model.one_row import OneRow
 from mercer.operators.summation import by_output, pieces
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.workers import small_operations
@@ -53,6 +57,14 @@ class KernelMachine:
 
     def predict(self, x: Matrix, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
         """f at each row of x, (m, l), on the machine's device and in its most precise type."""
+        if len(x) == 1 and isinstance(x, np.ndarray) and self._one_row is not None:
+            # Operations on so few numbers take as long as what PyTorch remembers of them.
+            with small_operations(self.device), torch.inference_mode():
+                z, beyond = self.inputs.reachable(as_tensor(x), self.kernel.reach(self.alpha.dtype))
+                f = self._one_row.at(z.to(self.alpha.dtype), beyond.to(self.alpha.dtype))
+                f = None if f is None else self.units.decode(f)
+            if f is not None:
+                return f
         return self.at(self.points(x), on_progress)
 
     def at(self, points: Points, on_progress: Callable[[int, int], None] | None = None) -> Tensor:
@@ -109,6 +121,20 @@ class KernelMachine:
             return product_by_parts(self.kernel, points, self.centres, self.alpha, dtype, on_progress)
         return reproducible_product(self.kernel, points, self.centres, self.alpha, on_progress)
 
+    @cached_property
+    def _one_row(self) -> OneRow | None:
+        """A fast way for a single row, if there is one.  Bytes are multiplied as such."""
+        dtype = torch.float64 if self.in_double else self.alpha.dtype
+        suits = OneRow.suits(self.kernel, self.centres, dtype, COLUMN_GROUP)
+        if len(self.centres) > CENTRES_AT_ONCE or not suits:
+            return None
+        centres, alpha = self.centres, self.alpha
+        assert isinstance(self.kernel, Radial)
+        assert isinstance(centres, Points)
+        if self.in_double:
+            centres, alpha = centres.double(), alpha.double()
+        return OneRow(self.kernel, centres, alpha, COLUMN_GROUP)
+
     def __getstate__(self) -> dict[str, Any]:
         # A pickle must open where the device it was made on is missing.
         home = self.to("cpu")
@@ -139,7 +165,9 @@ def reproducible_product(
     groups = min(panel_rows(weights.device) // COLUMN_GROUP, -(-n // COLUMN_GROUP))
     at_once = COLUMN_GROUP * max(1, groups)
     tail = n % at_once
-    parts = [points[: n - tail], _whole_groups(points[n - tail :])] if tail else [points]
+    parts = [points[: n - tail]] if n > tail else []
+    if tail:
+        parts.append(_whole_groups(points[n - tail :]))
     result = weights.new_empty(n, n_outputs)  # (m, l)
     done = 0
     for part in parts:

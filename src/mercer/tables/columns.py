@@ -16,13 +16,12 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from mercer.files.records import from_data, to_data
@@ -30,6 +29,9 @@ from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, is_known, known, of_kinds, to_numbers, unreadable_rows
 from mercer.tables.notation import Notation
 from mercer.tables.wording import quoted
+
+if TYPE_CHECKING:  # a model file can be read, and a matrix prepared, without Polars
+    import polars as pl
 
 Task = Literal["classification", "regression"]
 
@@ -39,6 +41,10 @@ MOST_LABEL_CHARACTERS = 256
 CYCLES = {"day": 1.0, "week": 7.0, "year": 365.2425}
 # The code of text that is none of the categories.  The estimator has never seen it either.
 UNSEEN = -1
+# Rows whose categories are looked up one by one, which takes less time than a call into Polars.
+FEW_ROWS = 64
+# How notes name columns that are dropped without a loss.
+SINGLE_VALUE = "with a single value"
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,13 @@ class Column:
         """Names of the codes 0, 1, … of text."""
         rare = ("(rare)",) if self.has_rare else ()
         return (*self.levels, *rare, *(("(missing)",) if self.missing else ()))
+
+    @cached_property
+    def codes(self) -> dict[str | None, int]:
+        """The codes of the categories, of rare ones and, as None, of missing values."""
+        found: dict[str | None, int] = dict.fromkeys(self.rare or (), len(self.levels))
+        found |= {level: i for i, level in enumerate(self.levels)}
+        return found | {None: len(self.categories) - 1} if self.missing else found
 
     def derived(self) -> Iterator[str]:
         """Names of the features other than the value itself and the indicator of missing numbers."""
@@ -132,6 +145,27 @@ class Columns:
         )
 
     @property
+    def owners(self) -> tuple[str, ...]:
+        """The column that each feature comes from."""
+        return (
+            *(column.name for column in self.columns if column.is_plain),
+            *(column.name for column in self.columns for _ in column.derived()),
+            *(column.name for column in self.columns if column.is_indicated),
+        )
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all columns hold numbers or booleans."""
+        return all(column.kind in ("number", "boolean") for column in self.columns)
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The notes on columns that were dropped although their values differ."""
+        return tuple(
+            note for note in self.notes if note.startswith("dropped ") and SINGLE_VALUE not in note
+        )
+
+    @property
     def category_places(self) -> list[int]:
         """The features that are codes of categories."""
         coded = {column.name for column in self.columns if column.coded}
@@ -183,17 +217,8 @@ class Columns:
         frame = of_kinds(frame, self.kinds, self.notations)
         measured = [column for column in self.columns if column.kind != "text"]
         A = to_numbers(frame, {column.name: column.kind for column in measured})  # (m, p)
-        missing = np.isnan(A)  # (m, p)
-        notes = []
-        for j in np.flatnonzero(missing.any(axis=0)):
-            A[missing[:, j], j] = measured[j].fill
-            if not measured[j].missing:
-                notes.append(_newly_missing(measured[j]))
-        X = np.zeros((len(frame), len(self.feature_names)), np.float32)  # (m, d)
-        plain = [j for j, column in enumerate(measured) if column.is_plain]
-        X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
-        indicated = [j for j, column in enumerate(measured) if column.is_indicated]
-        X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
+        X, notes = self._with_numbers(A, measured, np.float32)
+        plain = [column for column in measured if column.is_plain]
         place = {column.name: j for j, column in enumerate(measured)}
         start = len(plain)
         for column in self.columns:
@@ -223,8 +248,34 @@ class Columns:
         notations = {} if self.target_notation is None else {self.target: self.target_notation}
         return of_kinds(frame, {self.target: self.target_kind}, notations).to_series()
 
+    def features_of_numbers(self, A: NDArray[Any]) -> NDArray[Any]:
+        """The features of a table that holds only numbers, (m, p) to (m, d), in the precision of A."""
+        return self._with_numbers(A.copy(), self.columns, A.dtype)[0]
+
+    def _with_numbers(
+        self, A: NDArray[Any], measured: Sequence[Column], dtype: Any
+    ) -> tuple[NDArray[Any], list[str]]:
+        """The features, (m, d), with only numbers and indicators written so far, and notes.
+
+        Fills what is missing in A, (m, p), the columns that are not text.
+        """
+        missing = np.isnan(A)  # (m, p)
+        notes = []
+        for j in map(int, np.flatnonzero(missing.any(axis=0))):
+            A[missing[:, j], j] = measured[j].fill
+            if not measured[j].missing:
+                notes.append(_newly_missing(measured[j]))
+        X = np.zeros((len(A), len(self.feature_names)), dtype)  # (m, d)
+        plain = [j for j, column in enumerate(measured) if column.is_plain]
+        X[:, : len(plain)] = A if len(plain) == len(measured) else A[:, plain]
+        indicated = [j for j, column in enumerate(measured) if column.is_indicated]
+        X[:, X.shape[1] - len(indicated) :] = missing[:, indicated]
+        return X, notes
+
     def targets(self, frame: pl.DataFrame) -> NDArray[Any]:
         """The targets, (m,): labels as they are, or numbers.  None may be missing."""
+        import polars as pl
+
         values = known(self._target(frame))
         if len(values) < len(frame):
             raise TableError(
@@ -267,6 +318,10 @@ def _encode(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list
 
 def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> list[str]:
     """Write the places of the categories in `column.categories` to `out`, (m, 1)."""
+    import polars as pl
+
+    if len(values) <= FEW_ROWS:
+        return _few_to_codes(values.to_list(), column, out)
     notes = []
     places = values.cast(pl.Enum(column.levels), strict=False).to_physical().cast(pl.Float32)
     codes = places.fill_null(UNSEEN).to_numpy().copy()  # (m,)
@@ -281,11 +336,30 @@ def _to_codes(values: pl.Series, column: Column, out: NDArray[np.float32]) -> li
         notes.append(_newly_missing(column))
     out[:, 0] = codes
     if others.any():
-        notes.append(
-            f"{quoted(column.name)} has categories that were not in the training data; they are treated "
-            "as none of the known ones"
-        )
+        notes.append(_unseen(column))
     return notes
+
+
+def _few_to_codes(values: list[str | None], column: Column, out: NDArray[np.float32]) -> list[str]:
+    """The same, looked up one by one."""
+    codes, unseen = column.codes, False
+    for i, value in enumerate(values):
+        code = codes.get(value)
+        if code is None and column.rare is None and value is not None:
+            code = len(column.levels)
+        unseen = unseen or (code is None and value is not None)
+        out[i, 0] = UNSEEN if code is None else code
+    notes = []
+    if None in values and not column.missing:
+        notes.append(_newly_missing(column))
+    return [*notes, _unseen(column)] if unseen else notes
+
+
+def _unseen(column: Column) -> str:
+    return (
+        f"{quoted(column.name)} has categories that were not in the training data; they are treated as "
+        "none of the known ones"
+    )
 
 
 def _newly_missing(column: Column) -> str:

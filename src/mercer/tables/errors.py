@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import polars as pl
-
 from mercer.tables.wording import excerpt, quoted
 
 # Characters of another library's message; it may quote the data.
 LONGEST_REASON = 200
 STDERR = 2
+# By name, so that errors can be imported without Polars.
+PANIC = "PanicException"
 
 
 class TableError(ValueError):
@@ -53,12 +53,19 @@ def reading_errors(name: str) -> Iterator[None]:
             yield
     except (TableError, MemoryError):
         raise
-    except (Exception, pl.exceptions.PanicException) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
         raise TableError(f"{name} cannot be read: {_reason(error)}.") from error
 
 
+def _is_panic(error: BaseException) -> bool:
+    """Whether Polars met what it does not support; its own class, which is no `Exception`."""
+    return type(error).__name__ == PANIC
+
+
 def _reason(error: BaseException) -> str:
-    if isinstance(error, pl.exceptions.PanicException):
+    if _is_panic(error):
         return "it is damaged, or it has something that Polars does not support"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -1,14 +1,15 @@
-"""Kinds of columns, and their values as numbers."""
+"""Kinds of columns, and their values as numbers.
+
+Types of Polars are known by name, so that a model file can be read and a matrix prepared without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-from polars.selectors import by_name
 
 from mercer.tables.errors import CellError, TableError
 from mercer.tables.notation import (
@@ -21,6 +22,9 @@ from mercer.tables.notation import (
 )
 from mercer.tables.wording import excerpt, quoted
 
+if TYPE_CHECKING:
+    import polars as pl
+
 Kind = Literal["number", "boolean", "date", "duration", "time", "text"]
 
 DAY = 86_400e6  # microseconds
@@ -32,36 +36,35 @@ NAMES = {
     "time": "times of day",
     "text": "text",
 }
-# The type given to a column without any value, whose own type says nothing.
-EMPTY: dict[Kind, pl.DataType] = {
-    "number": pl.Float64(),
-    "boolean": pl.Boolean(),
-    "date": pl.Datetime("us"),
-    "duration": pl.Duration("us"),
-    "time": pl.Time(),
-    "text": pl.String(),
+# The kinds of all types that are not numeric.
+KINDS_OF_TYPES: dict[str, Kind] = {
+    "Boolean": "boolean",
+    "Date": "date",
+    "Datetime": "date",
+    "Duration": "duration",
+    "Time": "time",
+    "String": "text",
+    "Categorical": "text",
+    "Enum": "text",
+    "Null": "number",
 }
 # Kinds of values that can be read from text.
 WRITTEN: tuple[Kind, ...] = ("number", "date", "boolean")
-NOT_IN_NUMPY = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
+# The type given to a column without any value, whose own type says nothing.
+EMPTY: dict[Kind, str] = {
+    "number": "Float64",
+    "boolean": "Boolean",
+    "date": "Datetime",
+    "duration": "Duration",
+    "time": "Time",
+    "text": "String",
+}
+NOT_IN_NUMPY = ("Decimal", "Int128", "UInt128", "Null")
 
 
 def kind_of(dtype: pl.DataType) -> Kind | None:
     """The kind of a Polars type; None for lists, structures and other types without single values."""
-    if dtype.is_numeric():
-        return "number"
-    kinds: dict[type[pl.DataType], Kind] = {
-        pl.Boolean: "boolean",
-        pl.Date: "date",
-        pl.Datetime: "date",
-        pl.Duration: "duration",
-        pl.Time: "time",
-        pl.String: "text",
-        pl.Categorical: "text",
-        pl.Enum: "text",
-        pl.Null: "number",
-    }
-    return kinds.get(type(dtype))
+    return "number" if dtype.is_numeric() else KINDS_OF_TYPES.get(type(dtype).__name__)
 
 
 def of_kinds(
@@ -71,6 +74,8 @@ def of_kinds(
 
     Numbers, dates and booleans in text are read as `notations` say, by default as most files have them.
     """
+    import polars as pl
+
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
         if name not in schema:
@@ -81,7 +86,9 @@ def of_kinds(
             if kind == "text":
                 changes.append(frame[name].cast(pl.String))
         elif frame[name].null_count() == len(frame):
-            changes.append(pl.Series(name, dtype=EMPTY[kind]).extend_constant(None, len(frame)))
+            changes.append(
+                pl.Series(name, dtype=getattr(pl, EMPTY[kind])).extend_constant(None, len(frame))
+            )
         elif kind_of(schema[name]) == "text" and kind in WRITTEN:
             notation = (notations or {}).get(name)
             values = _read(frame[name], kind, notation)
@@ -97,13 +104,15 @@ def of_kinds(
                 f"The column {quoted(name)} must hold {NAMES[kind]}, as in training. Got "
                 f"{excerpt(str(schema[name]))}."
             )
-    return frame.select(by_name(*kinds)).with_columns(changes)
+    return _selected(frame, kinds, changes)
 
 
 def unreadable_rows(
     frame: pl.DataFrame, kinds: Mapping[str, Kind], notations: Mapping[str, Notation]
 ) -> pl.Series:
     """Which rows have a value that `of_kinds` would raise for."""
+    import polars as pl
+
     wrong = pl.repeat(False, len(frame), eager=True)
     for name, kind in kinds.items():
         if name in frame.columns and kind_of(frame.schema[name]) == "text" and kind in WRITTEN:
@@ -121,6 +130,8 @@ def as_written(frame: pl.DataFrame, notations: Mapping[str, Notation]) -> pl.Dat
 
 def _read(text: pl.Series, kind: Kind, notation: Notation | None) -> pl.Series:
     """Values in text, null where there are none and where they are not of this kind."""
+    import polars as pl
+
     if kind == "boolean":
         words = stripped(text).str.to_lowercase()
         return words.replace_strict(
@@ -132,10 +143,12 @@ def _read(text: pl.Series, kind: Kind, notation: Notation | None) -> pl.Series:
         return PLAIN_NUMBERS.read(text)
     bare = stripped(text)
     frame = pl.DataFrame([read_dates(bare, form).alias(form) for form in PLAIN_DATES])
-    return frame.select(pl.coalesce(by_name(*PLAIN_DATES))).to_series().alias(text.name)
+    return frame.select(pl.coalesce(*PLAIN_DATES)).to_series().alias(text.name)
 
 
 def _unreadable(text: pl.Series, values: pl.Series, notation: Notation | None) -> pl.Series:
+    import polars as pl
+
     if notation is not None and notation.others_missing:
         return pl.repeat(False, len(text), eager=True)
     return values.is_null() & ~has_no_value(stripped(text))
@@ -146,6 +159,8 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
 
     Only columns that need a conversion are converted one by one, since there may be very many others.
     """
+    import polars as pl
+
     if not kinds:  # a frame without columns has no rows
         return np.empty((len(frame), 0), np.float32)
     schema, changes = frame.schema, []
@@ -159,15 +174,26 @@ def to_numbers(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> NDArray[Any]:
             changes.append(column.dt.total_microseconds() / DAY)
         elif kind == "time":
             changes.append(column.to_physical() / (1_000 * DAY))
-        elif schema[name] in NOT_IN_NUMPY:
+        elif type(schema[name]).__name__ in NOT_IN_NUMPY:
             changes.append(column.cast(pl.Float64))
-    A = frame.select(by_name(*kinds)).with_columns(changes).to_numpy()  # (m, p)
+    A = _selected(frame, kinds, changes).to_numpy()  # (m, p)
     if A.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):  # a NaN may be a signalling one
             odd = ~np.isfinite(A.astype(np.float32))
         if odd.any():
             A = np.where(odd, np.nan, A)
     return A
+
+
+def _selected(
+    frame: pl.DataFrame, names: Mapping[str, Kind], changes: Sequence[pl.Series]
+) -> pl.DataFrame:
+    """Columns by name, some of them replaced; without expressions, which take long for a single row."""
+    found = frame[list(names)]
+    place = {name: i for i, name in enumerate(names)} if changes else {}
+    for series in changes:
+        found.replace_column(place[series.name], series)
+    return found
 
 
 def is_known(values: pl.Series) -> pl.Series:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import polars as pl
+from typing import TYPE_CHECKING, NamedTuple
 
 from mercer.tables.wording import quoted
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # Spellings of a missing value in any column.  Words that may well be labels ("None") are not among them.
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")
@@ -81,6 +82,8 @@ class Notation:
 
     def read(self, text: pl.Series) -> pl.Series:
         """The values; null where there is none, and where the text is not written in this way."""
+        import polars as pl
+
         bare = stripped(text)
         if self.date:
             return read_dates(bare, self.date)
@@ -131,6 +134,8 @@ class NumberParts(NamedTuple):
 
 
 def stripped(text: pl.Series) -> pl.Series:
+    import polars as pl
+
     return text.cast(pl.String).str.strip_chars(BLANKS + "\t\r\n")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mercer.tables.columns import CYCLES, Column, Columns
+from mercer.tables.columns import CYCLES, SINGLE_VALUE, Column, Columns
 from mercer.tables.counts import Counts
 from mercer.tables.decisions import decisions
 from mercer.tables.errors import TableError
@@ -63,7 +63,7 @@ def fit_columns(
     names = [name for name in table.names if name not in (target, weight) and name not in drop]
     texts = {*categorical, *wishes.text, *((target,) if task == "classification" else ())}
     found = recognise(table, [*names, target], replace(wishes, text=texts))
-    survey, aim = _Survey(names, found.notations), TargetSurvey(target)
+    survey, aim = Survey(names, found.notations), TargetSurvey(target)
     if target in found.doubts and task is None:
         raise TableError(
             f"Most values of the target {quoted(target)} are numbers, but {found.doubts[target]}. "
@@ -101,7 +101,7 @@ def fit_columns(
     return replace(columns, decisions=made)
 
 
-class _Survey:
+class Survey:
     """Collects what the columns hold, a chunk at a time."""
 
     def __init__(self, names: Sequence[str], notations: Mapping[str, Notation]) -> None:
@@ -169,7 +169,7 @@ class _Survey:
         for i, (name, kind) in enumerate(self.measured.items()):
             missing, varies = bool(self.known[i] < self.n_rows), bool(self.low[i] < self.high[i])
             if not varies and (not missing or not self.known[i]):
-                dropped.setdefault("with a single value", []).append(name)
+                dropped.setdefault(SINGLE_VALUE, []).append(name)
             elif name in self.next_number and self.n_rows >= FEWEST_NUMBERED and name not in keep:
                 dropped.setdefault("of row numbers", []).append(name)
             elif name not in keep and self._is_identifier(name):
@@ -197,7 +197,7 @@ class _Survey:
             levels, rare = counts.levels(even_rare=name in keep)
             missing = counts.n_missing > 0
             if not counts.n_known or (counts.distinct == 1 and not missing):
-                dropped.setdefault("with a single value", []).append(name)
+                dropped.setdefault(SINGLE_VALUE, []).append(name)
             elif counts.distinct_share >= IDENTIFIER_SHARE and counts.n_known > 2 and name not in keep:
                 dropped.setdefault("of text that hardly ever repeats", []).append(name)
             elif not levels and not missing:
