@@ -301,7 +301,7 @@ def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[s
     short_help="Predict each row of a table.",
     epilog=_example(
         "mercer predict house.mercer new.csv -o prices.csv",
-        "mercer predict species.mercer new.csv --proba --with id | head",
+        "mercer predict house.mercer new.csv --interval 0.9 --with id | head",
     ),
 )
 def predict(
@@ -317,6 +317,16 @@ def predict(
         ),
     ] = "-",
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of each class.")] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Add an interval for each number, or a set of classes, of this coverage, such as 0.9.",
+        ),
+    ] = None,
+    far: Annotated[
+        bool, typer.Option("--far", help="Mark rows that are far from all training rows.")
+    ] = False,
     with_: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="COLUMN", help="Copy this column of the table. Can be repeated."),
@@ -351,6 +361,8 @@ def predict(
         data,
         place,
         proba=proba,
+        interval=interval,
+        far=far,
         copied=tuple(with_ or ()),
         guard=not allow_formulas,
         bounds=bounds,
@@ -385,11 +397,11 @@ def evaluate(
 
     speaks = launching.rank_here() == 0
     bounds = choices.bounds(max_columns, max_unpacked)
-    measures, source, notes = predicting.evaluate(
+    measures, evaluation, notes = predicting.evaluate(
         model, data, target, bounds=bounds, n_jobs=n_jobs, quiet=quiet or not speaks
     )
     if speaks:
-        screens.show_measures(measures, source, notes, json)
+        screens.show_measures(measures, evaluation, notes, json)
 
 
 @app.command(epilog=_example("mercer info house.mercer"))

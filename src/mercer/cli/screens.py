@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from mercer.cli.bench import engine_figures, machine
@@ -18,6 +19,7 @@ from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.estimators.features import Feature, by_importance, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
+from mercer.report import Coverage, Evaluation
 from mercer.report.headline import left_out
 from mercer.report.learning import solved_directly, stop_reason
 from mercer.report.numbers import number
@@ -50,12 +52,17 @@ def show_plan(plan: Plan, as_json: bool = False) -> None:
     show(*blank_line(), explained(rows))
 
 
-def show_measures(measures: Measures, source: str, notes: Sequence[str], as_json: bool) -> None:
+def show_measures(
+    measures: Measures, evaluation: Evaluation, notes: Sequence[str], as_json: bool
+) -> None:
+    source, coverage = evaluation.source, evaluation.coverage
     if as_json:
-        show_json({**measures.to_dict(), "measured_on": source, "notes": list(notes)})
+        intervals = None if coverage is None else coverage.to_dict()
+        measured = {"measured_on": source, "intervals": intervals, "notes": list(notes)}
+        show_json({**measures.to_dict(), **measured})
         return
     say_notes(notes)
-    show(*blank_line(), *score_lines(measures, source))
+    show(*blank_line(), *score_lines(measures, source), *coverage_lines(coverage, measures))
 
 
 def score_lines(measures: Measures, source: str) -> list[Any]:
@@ -75,6 +82,18 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
         "",
         _class_table(measures),
     ]
+
+
+def coverage_lines(coverage: Coverage | None, measures: Measures) -> list[str]:
+    """How often the true values are inside the intervals or sets, and how wide these are."""
+    if coverage is None:
+        return []
+    asked, share = f"{100 * coverage.asked:.3g} %", f"{100 * coverage.share:.3g} %"
+    if isinstance(measures, ClassificationMeasures):
+        size = f"{coverage.widths.mean():.3g}"
+        return ["", f"Sets of {asked}: {share} have the true class, and {size} classes on average."]
+    width = number(float(np.median(coverage.widths)))
+    return [f"Intervals of {asked}: {share} have the true value, and half are narrower than {width}."]
 
 
 def left_out_lines(model: Model) -> list[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from mercer.data.rows import Array
+from mercer.estimators.calibration import calibration_tensors
 from mercer.estimators.parameters import STORED
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Numbers
 from mercer.files.container import write_file
@@ -94,6 +95,7 @@ class SavedModel:
     logit_scale: float = DEFAULT_LOGIT_SCALE
     single: bool = True  # the targets of a regressor were one-dimensional
     feature_names: tuple[str, ...] | None = None
+    calibration: str | None = None  # where the rows come from, if there are any
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -101,6 +103,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
     """Write a fitted estimator."""
     tensors, machine = machine_parts(model.machine_)
     tensors["training_rows"] = torch.from_numpy(np.asarray(model._training_rows))
+    if model._calibration is not None:
+        tensors |= calibration_tensors(model._calibration)
     names = getattr(model, "feature_names_in_", None)
     targets = model._targets
     labels = targets if isinstance(targets, Labels) else None
@@ -127,6 +131,7 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         logit_scale=getattr(model, "logit_scale_", DEFAULT_LOGIT_SCALE),
         single=isinstance(targets, Numbers) and targets.single,
         feature_names=None if names is None else tuple(str(name) for name in names),
+        calibration=None if model._calibration is None else model._calibration.source,
         metadata=model.metadata_ if metadata is None else dict(metadata),
     )
     # Metadata is the user's own, and stored as it is.

@@ -15,7 +15,7 @@ All text from the data goes through `markup.element`, which escapes it, and the 
 of the page forbids loading or running anything.
 """
 
-from mercer.report.evaluation import Evaluation
+from mercer.report.evaluation import Coverage, Evaluation
 from mercer.report.page import write_report
 
-__all__ = ["Evaluation", "write_report"]
+__all__ = ["Coverage", "Evaluation", "write_report"]
