@@ -20,13 +20,13 @@ from mercer.cli.choices import Cluster, DataChoice, Model, Parameters, Places, T
 from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
-from mercer.cli.predicting import evaluate_parts
+from mercer.cli.predicting import evaluate_parts, measured
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
 from mercer.estimators.row_share import RowShare
 from mercer.estimators.shares import joined
 from mercer.files.whole import folder_beside
 from mercer.kernels import is_translation_invariant
-from mercer.metrics import Measures, measure
+from mercer.metrics import Measures
 from mercer.planning.cost_model import with_estimated_seconds
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
@@ -172,7 +172,7 @@ def fit(
                 stage("measuring on rows that training did not see")
                 evaluation, found = _evaluation(model, read, held_out)
             if evaluation is not None:
-                measures = measure(columns.task, evaluation.y, evaluation.predicted)
+                measures = measured(model, evaluation)
                 notes = (*notes, *found)
         except BaseException:  # do not lose what took the longest
             save()

@@ -20,7 +20,7 @@ from mercer.cli.outputs import write_frames
 from mercer.cli.sources import Part, PlainColumns, file_parts, open_for, same_rows
 from mercer.estimators import KernelClassifier, load
 from mercer.estimators.all_answers import AllAnswers, all_answers
-from mercer.metrics import Measures, measure
+from mercer.metrics import Measures, class_places, measure
 from mercer.report import Coverage, Evaluation
 from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
@@ -69,8 +69,15 @@ def evaluate(
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"the model was trained on {data}, so new rows may be predicted less well"] = None
-    task = "classification" if isinstance(model, KernelClassifier) else "regression"
-    return measure(task, evaluation.y, evaluation.predicted), evaluation, tuple(notes)
+    return measured(model, evaluation), evaluation, tuple(notes)
+
+
+def measured(model: Model, evaluation: Evaluation) -> Measures:
+    """All measures of the predictions of a model."""
+    if not isinstance(model, KernelClassifier):
+        return measure("regression", evaluation.y, evaluation.predicted)
+    found = (evaluation.y, evaluation.predicted, evaluation.probabilities, model.classes_)
+    return measure("classification", *found)
 
 
 def predict(
@@ -171,9 +178,8 @@ def _covered(model: Model, y: Array, found: list[AllAnswers], coverage: float) -
     """Whether the true values lie in the intervals or sets."""
     if isinstance(model, KernelClassifier):
         sets = np.concatenate([one.sets for one in found if one.sets is not None])  # (m, n_classes)
-        place = np.minimum(np.searchsorted(model.classes_, y), len(model.classes_) - 1)
-        known = model.classes_[place] == y
-        return Coverage(coverage, known & sets[np.arange(len(y)), place], sets.sum(1))
+        places = class_places(model.classes_, y)
+        return Coverage(coverage, (places >= 0) & sets[np.arange(len(y)), places], sets.sum(1))
     low, high = np.concatenate([one.intervals for one in found if one.intervals is not None]).T
     return Coverage(coverage, (low <= y) & (y <= high), high - low)
 

@@ -75,13 +75,50 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
             f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}.",
         ]
     low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
-    return [
-        text(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
+    name, figure = "Error", _percent(measures.error)
+    compared = (
         f"95 % confidence interval {low} to {high}; "
-        f"predicting the most frequent class would give {_percent(measures.baseline_error)}.",
+        f"predicting the most frequent class would give {_percent(measures.baseline_error)}."
+    )
+    if measures.lopsided:
+        # With 1 % of one class, an error of 1 % is no achievement.
+        name, figure = "Balanced error", _percent(1 - measures.balanced_accuracy)
+        compared = (
+            "The mean error of the classes, 50 % for a guess between two. Over all rows, the error is "
+            f"{_percent(measures.error)}; predicting the most frequent class would give "
+            f"{_percent(measures.baseline_error)}."
+        )
+    return [
+        text((f"{name} ", "bold"), (figure, "bold green"), f" on {rows}"),
+        compared,
+        *_probability_lines(measures),
+        *_never_predicted(measures),
         "",
         _class_table(measures),
     ]
+
+
+def _probability_lines(measures: ClassificationMeasures) -> list[str]:
+    """How good the probabilities are."""
+    if measures.log_loss is None:
+        return []
+    order = measures.ranking
+    if order is None:
+        return [f"Log-loss {measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."]
+    return [
+        f"AUC {order.auc:.3f}, average precision {order.average_precision:.3f} for "
+        f"{_label(order.positive)} ({_percent(order.share)} of the rows), log-loss "
+        f"{measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."
+    ]
+
+
+def _never_predicted(measures: ClassificationMeasures) -> list[str]:
+    missing = measures.never_predicted
+    if not missing:
+        return []
+    named = ", ".join(f"{_label(one.label)} ({one.rows:,} rows)" for one in missing[:MOST_IMPORTANT])
+    more = f" and {len(missing) - MOST_IMPORTANT:,} more" if len(missing) > MOST_IMPORTANT else ""
+    return [f"Never predicted: {named}{more}."]
 
 
 def coverage_lines(coverage: Coverage | None, measures: Measures) -> list[str]:

@@ -5,7 +5,8 @@
     charts.py       charts as SVG
     evaluation.py   predictions on rows that were not trained on
     headline.py     the best estimate of the error
-    errors.py       the sections on errors: confusion.py, calibration.py, residuals.py, worst.py
+    errors.py       the sections on errors: confusion.py, ranking.py, calibration.py, coverage.py,
+                    residuals.py, worst.py
     features.py     the section on features
     learning.py     the section on training
     plan.py         the table of the plan
