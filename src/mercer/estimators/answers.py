@@ -17,6 +17,7 @@ from mercer.data.rows import Array, Matrix, take
 from mercer.engine import Data, Fitted
 from mercer.estimators.calibration import GIVEN, HELD_OUT, LEFT_OUT, Calibration, calibrate, far_shares
 from mercer.estimators.conformal import check_share, fewest_rows
+from mercer.estimators.explanation import Explanation, explain
 from mercer.estimators.ranks import cores_for
 from mercer.estimators.row_share import rows_of
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets, Unseen
@@ -33,6 +34,7 @@ class Answers:
     n_jobs: int | None
     _targets: Targets
     _calibration: Calibration | None
+    _training_rows: Array
 
     def calibrate(self, X: Any, y: Any) -> Self:
         """Take the coverage of intervals and sets from these rows, which must not have been trained on.
@@ -75,6 +77,30 @@ class Answers:
                 "to `calibrate`."
             )
         return like(self._far_shares(X) <= rate, X)
+
+    def explain(self, X: Any, n_rows: int = 5) -> Explanation:
+        """The training rows that weigh most in the prediction of each row, and the nearest ones.
+
+        A prediction is the mean of the targets plus a contribution of each training row: its weight
+        times its kernel value.  `n_rows` are listed for each row of X, with their shares of all
+        contributions.  For several classes or outputs, it is the decision of the class predicted, or
+        the first output.
+
+        >>> import numpy as np
+        >>> from mercer import KernelRegressor
+        >>> X = np.linspace(0, 6, 50)[:, None]
+        >>> model = KernelRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.explain(X[10:11], n_rows=3).nearest[0, 0]
+        np.int64(10)
+        """
+        check_is_fitted(self, "machine_")
+        if isinstance(n_rows, bool) or not isinstance(n_rows, (int, np.integer)) or n_rows < 1:
+            raise ValueError(f"`n_rows` must be a whole number of at least 1. Got {n_rows!r}.")
+        decision = self._decision(X)  # type: ignore[attr-defined]
+        several = isinstance(self._targets, Labels) and not self._targets.multilabel
+        outputs = decision.argmax(1) if several else np.zeros(len(decision), dtype=np.int64)
+        with self._prepared(X) as (machine, x):
+            return explain(machine, x, outputs, self._training_rows, n_rows)
 
     @property
     def is_calibrated(self) -> bool:

@@ -27,12 +27,13 @@ def coverage(evaluation: Evaluation) -> Markup:
     low, high = wilson_interval(int(found.hits.sum()), m)
     what = "classes" if is_set else "intervals"
     size = number(float(found.widths.mean()))
+    unit = "wide" if not is_set else "class" if size == "1" else "classes"
     sentence = element(
         "p",
         f"{'Sets of classes' if is_set else 'Intervals'} made to hold the true value of "
         f"{percent(found.asked, 100)} of new rows hold that of {percent(found.share, m)} "
         f"(95 % confidence interval {percent(low, m)} to {percent(high, m)}). "
-        f"{'A set has' if is_set else 'They are'} {size} {'classes' if is_set else 'wide'} on average.",
+        f"{'A set has' if is_set else 'They are'} {size} {unit} on average.",
     )
     groups = _groups(found.widths, is_set)
     if len(groups) < 2:
