@@ -109,3 +109,19 @@ def test_a_model_that_cannot_tell_says_so(run, fitted, tmp_path):
     code, _, err = run("predict", tmp_path / "a.mercer", fitted / "new.csv", "--interval", "0.9")
     assert code == 2
     assert "need a model that knows its errors on rows it was not trained on" in err
+
+
+def test_a_report_can_be_written_at_any_time(run, fitted, tmp_path):
+    new, place = fitted / "new.csv", tmp_path / "page.html"
+    code, out, _ = run("report", fitted / "price.mercer", new, "-t", "price", "-o", place)
+    assert code == 0
+    assert out.startswith("R² 0.9")
+    assert f"Wrote the report to {place}." in out.replace("\n", "")
+    page = place.read_text(encoding="utf-8")
+    for title in ("Prediction intervals", "Worst predictions", "Features", "Training"):
+        assert f"<h2>{title}</h2>" in page
+    assert "price from new.csv" in page
+    assert run("report", fitted / "price.mercer", new, "-t", "price", "-o", place)[0] == 2
+    assert (fitted / "level.html").exists() is False
+    assert run("report", fitted / "level.mercer", new, "-t", "level")[0] == 0
+    assert "<h2>Prediction sets</h2>" in (fitted / "level.html").read_text(encoding="utf-8")

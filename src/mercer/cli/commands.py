@@ -44,6 +44,7 @@ from mercer.cli.options import (
     Seed,
     Target,
     TaskOption,
+    TrueTarget,
 )
 from mercer.planning.memory import MOST_COLUMNS
 
@@ -377,15 +378,7 @@ def predict(
 def evaluate(
     model: ModelFile,
     data: Data,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="COLUMN",
-            help="Column with the true values, or a file of labels. Default: the target of training.",
-        ),
-    ] = None,
+    target: TrueTarget = None,
     max_columns: MaxColumns = MOST_COLUMNS,
     max_unpacked: MaxUnpacked = "auto",
     n_jobs: Jobs = None,
@@ -402,6 +395,54 @@ def evaluate(
     )
     if speaks:
         screens.show_measures(measures, evaluation, notes, json)
+
+
+@app.command(
+    short_help="Write a report on a model to an HTML file.",
+    epilog=_example("mercer report house.mercer test.csv -o house.html"),
+)
+def report(
+    context: typer.Context,
+    model: ModelFile,
+    data: Data,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the page to this file. Default: the name of the model with .html.",
+        ),
+    ] = None,
+    target: TrueTarget = None,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
+    n_jobs: Jobs = None,
+    json: Json = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a model on a table whose target is known, and write a report on it to an HTML file."""
+    from mercer.cli import choices, launching, reporting, screens
+    from mercer.cli.outputs import claim
+
+    speaks = launching.rank_here() == 0
+    path = str(Path(model).with_suffix(".html")) if output is None else output
+    place = claim(path, "--output", force=force, inputs=[model, data])
+    found = reporting.report(
+        model,
+        data,
+        target,
+        place,
+        command=str(context.obj),
+        bounds=choices.bounds(max_columns, max_unpacked),
+        n_jobs=n_jobs,
+        quiet=quiet or not speaks,
+    )
+    if speaks:
+        screens.show_measures(*found, json)
+        if not json:
+            screens.show_report_written(path)
 
 
 @app.command(epilog=_example("mercer info house.mercer"))

@@ -60,6 +60,23 @@ def evaluate(
 ) -> tuple[Measures, Evaluation, tuple[str, ...]]:
     """Measures of a model on a table, the predictions they come from, and notes."""
     model = load_model(path, n_jobs)
+    found = evaluate_table(model, data, target, bounds, quiet)
+    return measured(model, found.evaluation), found.evaluation, found.notes
+
+
+@dataclass(frozen=True)
+class TableEvaluation:
+    """A model's predictions of a table whose target is known."""
+
+    evaluation: Evaluation
+    columns: Columns | PlainColumns
+    notes: tuple[str, ...]
+
+
+def evaluate_table(
+    model: Model, data: str, target: str | None, bounds: Bounds, quiet: bool
+) -> TableEvaluation:
+    """Predict a table, with notes on it."""
     progress = Progress()
     notes: dict[str, None] = {}
     if not quiet:
@@ -69,7 +86,7 @@ def evaluate(
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"the model was trained on {data}, so new rows may be predicted less well"] = None
-    return measured(model, evaluation), evaluation, tuple(notes)
+    return TableEvaluation(evaluation, columns, tuple(notes))
 
 
 def measured(model: Model, evaluation: Evaluation) -> Measures:

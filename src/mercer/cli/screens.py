@@ -231,6 +231,10 @@ def show_written(written: Written, output: str, as_json: bool) -> None:
     show(text(f"Wrote {written.rows:,} predictions to ", (output, "bold"), "."))
 
 
+def show_report_written(path: str) -> None:
+    show("", text("Wrote the report to ", (path, "bold"), "."))
+
+
 def show_info(model: Model, path: str, as_json: bool) -> None:
     classes = model.classes_.tolist() if isinstance(model, KernelClassifier) else None
     if not as_json:
