@@ -31,8 +31,8 @@ from typing import Any
 # import its own package and the layers below it.
 LAYERS = (
     (
-        ("files.whole", "files.records", "palette", "stopwatch", "visible"),
-        "atomic writes, lasting records, colours, timing, escapes",
+        ("files.whole", "files.records", "notebook", "palette", "stopwatch", "visible"),
+        "atomic writes, lasting records, notebooks, colours, timing, escapes",
     ),
     (("processes",), "several processes as one: messages, threads, faults"),
     (("data",), "prepared rows: floats or bytes, in memory or on disk"),

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 from mercer import KernelRegressor
+from mercer.selection.candidates import Candidate, Selection
 from mercer.training.events.console import ConsoleProgress
-from mercer.training.history import Epoch
+from mercer.training.history import Epoch, History
 
 
 class Terminal(io.StringIO):
@@ -32,10 +35,42 @@ def test_a_terminal_gets_a_live_line_that_is_replaced():
     assert "score 0.9000" in stream.getvalue()[before:]
 
 
-def test_a_notebook_gets_a_live_line_too():
+def test_a_notebook_gets_one_line_that_is_replaced_and_nothing_on_standard_error(monkeypatch):
+    shown = []
+    display = SimpleNamespace(
+        display=lambda data, **options: shown.append((data["text/plain"], options))
+    )
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
     stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    ConsoleProgress(stream).on_batch(1, 1, 4, 0.75)
-    assert "batch 1/4" in stream.getvalue()
+    progress = ConsoleProgress(stream)
+    progress.clear()
+    progress.on_stage("planning")
+    progress.on_batch(1, 1, 4, 0.75)
+    progress.on_epoch(EPOCH)
+    assert stream.getvalue() == ""
+    assert [text.split()[0] for text, _ in shown] == ["planning", "epoch", "epoch"]
+    assert [options["update"] for _, options in shown] == [False, True, True]
+    assert len({options["display_id"] for _, options in shown}) == 1
+    assert "\n" not in shown[-1][0]
+
+
+def test_a_notebook_stream_without_ipython_gets_one_line_an_epoch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    ConsoleProgress(stream).on_epoch(EPOCH)
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_history_and_selection_are_tables_in_a_notebook():
+    history = History((EPOCH,))._repr_html_()
+    assert history.count("<tr>") == 2
+    assert "<th>train loss</th>" in history
+    best = Candidate("gaussian", 1.5, 0.1, 0.25, True, 2000, features="<as given>")
+    selection = Selection(best, (best,))._repr_html_()
+    assert "<td>&lt;as given&gt;</td>" in selection
+    assert "<td>2,000</td>" in selection
+    assert "<td>chosen</td>" in selection
 
 
 def test_stages_and_long_predictions_are_shown_and_taken_away(monkeypatch):

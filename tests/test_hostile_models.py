@@ -169,6 +169,31 @@ def test_contents_that_make_no_sense_are_refused_by_name(iris, change, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    path = tmp_path_factory.mktemp("calibrated") / "iris.mercer"
+    KernelClassifier("gaussian", random_state=0).fit(*load_iris(return_X_y=True)).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put(calibration="guessed"), "calibration cannot be from rows 'guessed'"),
+        (tensor("calibration.scores", spoilt(torch.nan)), "`calibration.scores` must be finite"),
+        (tensor("calibration.codes", spoilt(3)), "calibration must be on known classes"),
+        (tensor("calibration.weights", spoilt(-1.0)), "weights of calibration must be finite and not"),
+        (tensor("calibration.near", lambda a: None), "`calibration.near` is missing"),
+    ],
+)
+def test_calibration_that_makes_no_sense_is_refused_by_name(calibrated, tmp_path, change, message):
+    tensors, data = read_file(calibrated, "model")
+    change(tensors, data)
+    write_file(tmp_path / "iris.mercer", "model", tensors, data)
+    with pytest.raises(ValueError, match=message):
+        mercer.load(tmp_path / "iris.mercer")
+
+
 def test_norms_that_a_file_gets_wrong_are_computed_again(iris):
     X, _ = load_iris(return_X_y=True)
     before = mercer.load(iris).predict_proba(X)

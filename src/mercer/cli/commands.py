@@ -58,6 +58,7 @@ from mercer.cli.options import (
     TaskOption,
     Test,
     TestTarget,
+    TrueTarget,
     Weight,
 )
 from mercer.planning.memory import MOST_COLUMNS
@@ -317,7 +318,7 @@ def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[s
     short_help="Predict each row of a table.",
     epilog=_example(
         "mercer predict house.mercer new.csv -o prices.csv",
-        "mercer predict species.mercer new.csv --proba --with id | head",
+        "mercer predict house.mercer new.csv --interval 0.9 --with id | head",
     ),
 )
 def predict(
@@ -334,6 +335,16 @@ def predict(
         ),
     ] = "-",
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of each class.")] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Add an interval for each number, or a set of classes, of this coverage, such as 0.9.",
+        ),
+    ] = None,
+    far: Annotated[
+        bool, typer.Option("--far", help="Mark rows that are far from all training rows.")
+    ] = False,
     with_: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="COLUMN", help="Copy this column of the table. Can be repeated."),
@@ -373,6 +384,8 @@ def predict(
         data,
         place,
         proba=proba,
+        interval=interval,
+        far=far,
         copied=tuple(with_ or ()),
         guard=not allow_formulas,
         bounds=bounds,
@@ -389,15 +402,7 @@ def predict(
 def evaluate(
     model: ModelFile,
     data: Data,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="COLUMN",
-            help="Column with the true values, or a file of labels. Default: the target of training.",
-        ),
-    ] = None,
+    target: TrueTarget = None,
     on_error: OnErrorOption = OnError.stop,
     encoding: Encoding = None,
     header: Header = None,
@@ -413,7 +418,7 @@ def evaluate(
 
     speaks = launching.rank_here() == 0
     bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
-    measures, source, notes = predicting.evaluate(
+    measures, evaluation, notes = predicting.evaluate(
         model,
         data,
         target,
@@ -424,7 +429,61 @@ def evaluate(
         quiet=quiet or not speaks,
     )
     if speaks:
-        screens.show_measures(measures, source, notes, json)
+        screens.show_measures(measures, evaluation, notes, json)
+
+
+@app.command(
+    short_help="Write a report on a model to an HTML file.",
+    epilog=_example("mercer report house.mercer test.csv -o house.html"),
+)
+def report(
+    context: typer.Context,
+    model: ModelFile,
+    data: Data,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the page to this file. Default: the name of the model with .html.",
+        ),
+    ] = None,
+    target: TrueTarget = None,
+    on_error: OnErrorOption = OnError.stop,
+    encoding: Encoding = None,
+    header: Header = None,
+    sheet: Sheet = None,
+    max_columns: MaxColumns = MOST_COLUMNS,
+    max_unpacked: MaxUnpacked = "auto",
+    n_jobs: Jobs = None,
+    json: Json = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a model on a table whose target is known, and write a report on it to an HTML file."""
+    from mercer.cli import choices, launching, reporting, screens
+    from mercer.cli.outputs import claim
+
+    speaks = launching.rank_here() == 0
+    path = str(Path(model).with_suffix(".html")) if output is None else output
+    place = claim(path, "--output", force=force, inputs=[model, data])
+    found = reporting.report(
+        model,
+        data,
+        target,
+        place,
+        command=str(context.obj),
+        bounds=choices.bounds(max_columns, max_unpacked),
+        layout=choices.layout(encoding, header, sheet),
+        skip=on_error.value == "skip",
+        n_jobs=n_jobs,
+        quiet=quiet or not speaks,
+    )
+    if speaks:
+        screens.show_measures(*found, json)
+        if not json:
+            screens.show_report_written(path)
 
 
 @app.command(epilog=_example("mercer info house.mercer"))

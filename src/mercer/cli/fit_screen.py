@@ -10,7 +10,15 @@ from rich.padding import Padding
 
 from mercer.cli.fitting import Fitted
 from mercer.cli.printing import blank_line, show, show_json, text
-from mercer.cli.screens import Model, importances, left_out_lines, model_data, score_lines, task_line
+from mercer.cli.screens import (
+    Model,
+    coverage_lines,
+    importances,
+    left_out_lines,
+    model_data,
+    score_lines,
+    task_line,
+)
 from mercer.estimators.features import Feature, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.report.learning import solved_directly, stop_reason
@@ -26,7 +34,8 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
     if fitted.measures is not None:
-        lines += [*score_lines(fitted.measures, fitted.source), ""]
+        measures, coverage = fitted.measures, fitted.coverage
+        lines += [*score_lines(measures, fitted.source), *coverage_lines(coverage, measures), ""]
     else:
         lines += left_out_lines(model)
     lines += [
@@ -102,6 +111,7 @@ def _fit_data(fitted: Fitted) -> dict[str, Any]:
         "features": list(fitted.columns.feature_names),
         "measures": None if fitted.measures is None else fitted.measures.to_dict(),
         "measured_on": fitted.source or None,
+        "intervals": None if fitted.coverage is None else fitted.coverage.to_dict(),
         "epochs": model.n_iter_,
         "converged": model.converged_,
         "interrupted": fitted.interrupted,

@@ -30,13 +30,13 @@ from mercer.cli.choices import (
 from mercer.cli.holdout import rows_to_hold_out
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
-from mercer.cli.predicting import evaluate_parts
+from mercer.cli.predicting import evaluate_parts, measured
 from mercer.cli.sources import Source, file_parts, held_out_parts, open_source, row_numbers, same_rows
 from mercer.estimators.row_share import RowShare
 from mercer.estimators.shares import joined
 from mercer.files.whole import folder_beside
 from mercer.kernels import is_translation_invariant
-from mercer.metrics import Measures, measure
+from mercer.metrics import Measures
 from mercer.planning.cost_model import with_estimated_seconds
 from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
@@ -44,7 +44,7 @@ from mercer.planning.resource import Resource, find_device
 from mercer.processes.group import Group
 from mercer.processes.joining import alone, ranks
 from mercer.processes.seats import sharing
-from mercer.report import Evaluation, write_report
+from mercer.report import Coverage, Evaluation, write_report
 from mercer.stopwatch import Stopwatch
 from mercer.tables.array_files import has_test_arrays
 from mercer.tables.arrays import Arrays, missing_targets, read_arrays, targets_only
@@ -65,6 +65,7 @@ class Fitted:
     columns: Columns
     places: Places
     measures: Measures | None
+    coverage: Coverage | None
     source: str  # of the rows measured on
     rows: dict[str, int]  # train, early_stopping, test
     seconds: dict[str, float]  # reading, training, measuring
@@ -218,9 +219,9 @@ def fit(
         try:
             with Stopwatch() as measuring:
                 stage("measuring on rows that training did not see")
-                evaluation, found = _evaluation(model, read, held_out, places.report is not None)
+                evaluation, found = _evaluation(model, read, held_out)
             if evaluation is not None:
-                measures = measure(columns.task, evaluation.y, evaluation.predicted)
+                measures = measured(model, evaluation)
                 notes = (*notes, *found)
         except BaseException:  # do not lose what took the longest
             save()
@@ -257,7 +258,8 @@ def fit(
         "test": 0 if evaluation is None else len(evaluation.y),
     }
     source = "" if evaluation is None else evaluation.source
-    return Fitted(model, columns, places, measures, source, rows, seconds, notes, command)
+    coverage = None if evaluation is None else evaluation.coverage
+    return Fitted(model, columns, places, measures, coverage, source, rows, seconds, notes, command)
 
 
 @contextmanager
@@ -348,13 +350,13 @@ def _read(
 
 
 def _evaluation(
-    model: Model, read: _Input, held_out: Array, wants_probabilities: bool
+    model: Model, read: _Input, held_out: Array
 ) -> tuple[Evaluation | None, tuple[str, ...]]:
     """Predictions of the test file or of the rows held out, and notes on the file."""
     if read.test is not None:
         notes: dict[str, None] = {}
         parts = file_parts(read.columns, read.test, notes)
-        evaluation = evaluate_parts(model, parts, read.test.table.name, wants_probabilities)
+        evaluation = evaluate_parts(model, parts, read.test.table.name)
         return evaluation, tuple(notes)
     if not len(held_out):
         return None, ()
@@ -367,7 +369,7 @@ def _evaluation(
             return joined(features, group)
 
     parts = held_out_parts(read.arrays.X, read.first, y, held_out, numbers, from_all)
-    return evaluate_parts(model, parts, source, wants_probabilities), ()
+    return evaluate_parts(model, parts, source), ()
 
 
 def _metadata(

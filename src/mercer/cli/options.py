@@ -80,6 +80,15 @@ Target = Annotated[
         help="Column to predict, or a file of labels. Default: y.",
     ),
 ]
+TrueTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="COLUMN",
+        help="Column with the true values, or a file of labels. Default: the target of training.",
+    ),
+]
 TaskOption = Annotated[
     Task | None,
     typer.Option(

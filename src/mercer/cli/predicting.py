@@ -14,14 +14,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.cli.choices import Model, check_jobs
+from mercer.cli.far_rows import FarRows
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
 from mercer.cli.sources import LeftOut, Part, PlainColumns, file_parts, open_for, same_rows
-from mercer.estimators import KernelClassifier, KernelRegressor, load
+from mercer.estimators import KernelClassifier, load
+from mercer.estimators.all_answers import AllAnswers, all_answers
 from mercer.estimators.preparation import of_features
-from mercer.metrics import Measures, measure
-from mercer.report import Evaluation
+from mercer.metrics import Measures, class_places, measure
+from mercer.report import Coverage, Evaluation
 from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
 from mercer.tables.errors import CellError, TableError, rows_from
@@ -30,6 +32,12 @@ from mercer.tables.table import Table
 
 Array = NDArray[Any]
 PREDICTION = "prediction"  # name of the column with the result
+LOWER, UPPER = "lower", "upper"  # and of those with the ends of an interval
+LABEL_SET = "set"  # the labels in a prediction set
+FAR = "far"  # whether the row is far from all training rows
+BETWEEN_LABELS = " | "
+# Coverage of the intervals and sets that are measured.
+MEASURED_COVERAGE = 0.9
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,32 @@ def evaluate(
     skip: bool,
     n_jobs: int | None,
     quiet: bool,
-) -> tuple[Measures, str, tuple[str, ...]]:
-    """Measures of a model on a table, what they were measured on, and notes."""
+) -> tuple[Measures, Evaluation, tuple[str, ...]]:
+    """Measures of a model on a table, the predictions they come from, and notes."""
     model = load_model(path, n_jobs)
+    found = evaluate_table(model, data, target, bounds, layout, skip, quiet)
+    return measured(model, found.evaluation), found.evaluation, found.notes
+
+
+@dataclass(frozen=True)
+class TableEvaluation:
+    """A model's predictions of a table whose target is known."""
+
+    evaluation: Evaluation
+    columns: Columns | PlainColumns
+    notes: tuple[str, ...]
+
+
+def evaluate_table(
+    model: Model,
+    data: str,
+    target: str | None,
+    bounds: Bounds,
+    layout: Layout,
+    skip: bool,
+    quiet: bool,
+) -> TableEvaluation:
+    """Predict a table, with notes on it."""
     progress = Progress()
     notes: dict[str, None] = {}
     if not quiet:
@@ -74,8 +105,15 @@ def evaluate(
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"the model was trained on {data}, so new rows may be predicted less well"] = None
-    task = "classification" if isinstance(model, KernelClassifier) else "regression"
-    return measure(task, evaluation.y, evaluation.predicted), evaluation.source, tuple(notes)
+    return TableEvaluation(evaluation, columns, tuple(notes))
+
+
+def measured(model: Model, evaluation: Evaluation) -> Measures:
+    """All measures of the predictions of a model."""
+    if not isinstance(model, KernelClassifier):
+        return measure("regression", evaluation.y, evaluation.predicted)
+    found = (evaluation.y, evaluation.predicted, evaluation.probabilities, model.classes_)
+    return measure("classification", *found)
 
 
 def predict(
@@ -84,6 +122,8 @@ def predict(
     place: Path | None,
     *,
     proba: bool,
+    interval: float | None,
+    far: bool,
     copied: tuple[str, ...],
     guard: bool,
     bounds: Bounds,
@@ -101,8 +141,18 @@ def predict(
     model = load_model(path, n_jobs)
     if proba and not isinstance(model, KernelClassifier):
         raise CallError("--proba needs a classifier, but this model predicts numbers. Leave it out.")
-    if PREDICTION in copied:
-        raise CallError(f"--with cannot copy a column named {PREDICTION!r}: the result has that name.")
+    if interval is not None and not 0 < interval < 1:
+        raise CallError(f"--interval must be between 0 and 1, such as 0.9. Got {interval}.")
+    if (interval is not None or far) and not model.is_calibrated:
+        raise CallError(
+            "--interval and --far need a model that knows its errors on rows it was not trained on. "
+            "This one does not: fit it with this version, and without giving --ridge."
+        )
+    taken = {PREDICTION, *((LOWER, UPPER, LABEL_SET) if interval else ()), *((FAR,) if far else ())}
+    for name in copied:
+        if name in taken:
+            raise CallError(f"--with cannot copy a column named {name!r}: the result has that name.")
+    far_rows = FarRows.of(model)
     notes: dict[str, None] = {}
     progress = Progress()
     count = 0
@@ -120,7 +170,12 @@ def predict(
             if not len(frame):
                 continue
             notes.update(dict.fromkeys(found))
-            yield _answers(model, X, [frame[name] for name in copied], proba)
+            answers = all_answers(
+                model, X, probabilities=proba, coverage=interval, far=far_rows is not None
+            )
+            if far_rows is not None and answers.far_shares is not None:
+                far_rows.add(answers.far_shares)
+            yield _columns(model, answers, [frame[name] for name in copied], far)
             count += len(frame)
             if not quiet and place is not None:  # it would appear among the predictions
                 progress.on_stage(f"{count:,} rows predicted")
@@ -141,6 +196,8 @@ def predict(
             names = [tuple(frame.columns) for frame in answers][-1]
     progress.clear()
     if rank_here() == 0:
+        if far_rows is not None:
+            notes.update(dict.fromkeys(far_rows.notes()))
         say_notes(notes)
     return Written(count, names, tuple(notes))
 
@@ -156,43 +213,61 @@ def _way_out() -> Iterator[None]:
         ) from error
 
 
-def evaluate_parts(
-    model: Model, parts: Iterable[Part], source: str, wants_probabilities: bool = False
-) -> Evaluation:
+def evaluate_parts(model: Model, parts: Iterable[Part], source: str) -> Evaluation:
     """Predict part by part; only one part's features are in memory at a time."""
-    rows, truth, predicted, probabilities = [], [], [], []
+    rows, truth, found = [], [], []
+    coverage = MEASURED_COVERAGE if model.can_cover(MEASURED_COVERAGE) else None
+    classifies = isinstance(model, KernelClassifier)
     for numbers, X, y in parts:
-        answers, p = _predictions(model, X, wants_probabilities)
+        answers = all_answers(model, X, probabilities=classifies, coverage=coverage)
         rows.append(numbers + 1)
         truth.append(y)
-        predicted.append(answers)
-        if p is not None:
-            probabilities.append(p)
+        found.append(answers)
     if not rows:
         raise TableError(f"{source} has no rows with a target to measure on.")
+    y = np.concatenate(truth)
+    probabilities = None
+    if classifies:
+        each = (one.probabilities for one in found if one.probabilities is not None)
+        probabilities = np.concatenate([values.astype(np.float32) for values in each])
     return Evaluation(
-        np.concatenate(truth),
-        np.concatenate(predicted),
-        np.concatenate(probabilities) if probabilities else None,
+        y,
+        np.concatenate([one.predicted for one in found]),
+        probabilities,
         np.concatenate(rows),
         source,
+        None if coverage is None else _covered(model, y, found, coverage),
     )
 
 
-def _predictions(model: Model, X: Array, wants_probabilities: bool) -> tuple[Array, Array | None]:
-    """Predictions, and the probabilities of all classes from the same evaluation of the kernel."""
-    if isinstance(model, KernelRegressor) or not wants_probabilities:
-        return model.predict(X), None
-    probabilities = model.predict_proba(X).astype(np.float32)
-    return model.classes_[probabilities.argmax(1)], probabilities
+def _covered(model: Model, y: Array, found: list[AllAnswers], coverage: float) -> Coverage:
+    """Whether the true values lie in the intervals or sets."""
+    if isinstance(model, KernelClassifier):
+        sets = np.concatenate([one.sets for one in found if one.sets is not None])  # (m, n_classes)
+        places = class_places(model.classes_, y)
+        return Coverage(coverage, (places >= 0) & sets[np.arange(len(y)), places], sets.sum(1))
+    low, high = np.concatenate([one.intervals for one in found if one.intervals is not None]).T
+    return Coverage(coverage, (low <= y) & (y <= high), high - low)
 
 
-def _answers(model: Model, X: Array, copied: list[pl.Series], proba: bool) -> pl.DataFrame:
-    answers, probabilities = _predictions(model, X, proba)
-    series = [*copied, pl.Series(PREDICTION, answers)]
-    if probabilities is not None:
+def _columns(model: Model, answers: AllAnswers, copied: list[pl.Series], far: bool) -> pl.DataFrame:
+    """What `predict` writes of some rows."""
+    series = [*copied, pl.Series(PREDICTION, answers.predicted)]
+    if answers.intervals is not None:
+        ends = zip((LOWER, UPPER), answers.intervals.T, strict=True)
+        series += [pl.Series(name, values) for name, values in ends]
+    if answers.sets is not None:
+        labels = np.array([str(label) for label in model.classes_], dtype=object)
+        series.append(
+            pl.Series(LABEL_SET, [BETWEEN_LABELS.join(labels[chosen]) for chosen in answers.sets])
+        )
+    if answers.probabilities is not None:
         series += [
             pl.Series(f"probability of {label}", column)
-            for label, column in zip(model.classes_, probabilities.T, strict=True)
+            for label, column in zip(
+                model.classes_, answers.probabilities.astype(np.float32).T, strict=True
+            )
         ]
+    if far and answers.far_shares is not None:
+        series.append(pl.Series(FAR, answers.far_shares <= FarRows.rate(model)))
     return pl.DataFrame(series)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from mercer.cli.bench import engine_figures, machine
@@ -18,6 +19,7 @@ from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.estimators.features import Feature, by_importance, features_of
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.planning.plan import Plan
+from mercer.report import Coverage, Evaluation
 from mercer.report.headline import left_out
 from mercer.report.learning import solved_directly, stop_reason
 from mercer.report.numbers import number
@@ -79,12 +81,17 @@ def _column_table(decisions: Sequence[Decision]) -> Table:
     return table
 
 
-def show_measures(measures: Measures, source: str, notes: Sequence[str], as_json: bool) -> None:
+def show_measures(
+    measures: Measures, evaluation: Evaluation, notes: Sequence[str], as_json: bool
+) -> None:
+    source, coverage = evaluation.source, evaluation.coverage
     if as_json:
-        show_json({**measures.to_dict(), "measured_on": source, "notes": list(notes)})
+        intervals = None if coverage is None else coverage.to_dict()
+        measured = {"measured_on": source, "intervals": intervals, "notes": list(notes)}
+        show_json({**measures.to_dict(), **measured})
         return
     say_notes(notes)
-    show(*blank_line(), *score_lines(measures, source))
+    show(*blank_line(), *score_lines(measures, source), *coverage_lines(coverage, measures))
 
 
 def score_lines(measures: Measures, source: str) -> list[Any]:
@@ -97,13 +104,62 @@ def score_lines(measures: Measures, source: str) -> list[Any]:
             f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}.",
         ]
     low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
-    return [
-        text(("Error ", "bold"), (_percent(measures.error), "bold green"), f" on {rows}"),
+    name, figure = "Error", _percent(measures.error)
+    compared = (
         f"95 % confidence interval {low} to {high}; "
-        f"predicting the most frequent class would give {_percent(measures.baseline_error)}.",
+        f"predicting the most frequent class would give {_percent(measures.baseline_error)}."
+    )
+    if measures.lopsided:
+        # With 1 % of one class, an error of 1 % is no achievement.
+        name, figure = "Balanced error", _percent(1 - measures.balanced_accuracy)
+        compared = (
+            "The mean error of the classes, 50 % for a guess between two. Over all rows, the error is "
+            f"{_percent(measures.error)}; predicting the most frequent class would give "
+            f"{_percent(measures.baseline_error)}."
+        )
+    return [
+        text((f"{name} ", "bold"), (figure, "bold green"), f" on {rows}"),
+        compared,
+        *_probability_lines(measures),
+        *_never_predicted(measures),
         "",
         _class_table(measures),
     ]
+
+
+def _probability_lines(measures: ClassificationMeasures) -> list[str]:
+    """How good the probabilities are."""
+    if measures.log_loss is None:
+        return []
+    order = measures.ranking
+    if order is None:
+        return [f"Log-loss {measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."]
+    return [
+        f"AUC {order.auc:.3f}, average precision {order.average_precision:.3f} for "
+        f"{_label(order.positive)} ({_percent(order.share)} of the rows), log-loss "
+        f"{measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."
+    ]
+
+
+def _never_predicted(measures: ClassificationMeasures) -> list[str]:
+    missing = measures.never_predicted
+    if not missing:
+        return []
+    named = ", ".join(f"{_label(one.label)} ({one.rows:,} rows)" for one in missing[:MOST_IMPORTANT])
+    more = f" and {len(missing) - MOST_IMPORTANT:,} more" if len(missing) > MOST_IMPORTANT else ""
+    return [f"Never predicted: {named}{more}."]
+
+
+def coverage_lines(coverage: Coverage | None, measures: Measures) -> list[str]:
+    """How often the true values are inside the intervals or sets, and how wide these are."""
+    if coverage is None:
+        return []
+    asked, share = f"{100 * coverage.asked:.3g} %", f"{100 * coverage.share:.3g} %"
+    if isinstance(measures, ClassificationMeasures):
+        size = f"{coverage.widths.mean():.3g}"
+        return ["", f"Sets of {asked}: {share} have the true class, and {size} classes on average."]
+    width = number(float(np.median(coverage.widths)))
+    return [f"Intervals of {asked}: {share} have the true value, and half are narrower than {width}."]
 
 
 def left_out_lines(model: Model) -> list[Any]:
@@ -202,6 +258,10 @@ def show_written(written: Written, output: str, as_json: bool) -> None:
         show_json({"output": output, **asdict(written)})
         return
     show(text(f"Wrote {written.rows:,} predictions to ", (output, "bold"), "."))
+
+
+def show_report_written(path: str) -> None:
+    show("", text("Wrote the report to ", (path, "bold"), "."))
 
 
 def show_info(model: Model, path: str, as_json: bool) -> None:

@@ -31,6 +31,7 @@ from mercer.engine import (
     pass_over,
     prepare,
 )
+from mercer.estimators.answers import Answers, fitted_calibration
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arrange, holds_out
 from mercer.estimators.parameters import DECISIVE, check_parameters
@@ -76,7 +77,7 @@ from mercer.training.events.callbacks import Callback
 from mercer.training.history import History
 
 
-class KernelEstimator(BaseEstimator):  # type: ignore[misc]
+class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     """Parameters, validation and fitting shared by the classifier and the regressor."""
 
     machine_: KernelMachine
@@ -262,8 +263,10 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             origin=origin,
             group=group,
         )
+        notes, unseen = self._commit(fitted, data, targets, y, y_val)
+        self._calibration = fitted_calibration(fitted, data, targets, self._logit_scale, unseen)
         losses = [] if self.columns_ is None else self.columns_.losses
-        return [*self._commit(fitted, data, targets, y, y_val), *losses]
+        return [*notes, *losses]
 
     def _train_on_stream(self, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
         """Fit on a stream of which only a sample fits into memory."""
@@ -289,12 +292,14 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             events=events,
             snapshot=snapshot,
         )
-        return self._commit(fitted, data, targets, *known_y)
+        notes, unseen = self._commit(fitted, data, targets, *known_y)
+        self._calibration = fitted_calibration(fitted, data, targets, self._logit_scale, unseen)
+        return notes
 
     def _commit(
         self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
-    ) -> list[str]:
-        """Set the fitted attributes; what the user should know of them."""
+    ) -> tuple[list[str], Unseen | None]:
+        """Set the fitted attributes; what the user should know of them, and decisions on other rows."""
         problem, outcome = fitted.problem, fitted.outcome
         self.machine_ = fitted.machine
         self.plan_ = problem.plan
@@ -330,7 +335,8 @@ class KernelEstimator(BaseEstimator):  # type: ignore[misc]
             parts = (y[left_out.rows], left_out.decisions, left_out.weights)
             self.left_out_score_ = targets.score(*parts)
         self._commit_targets(targets, unseen)
-        return [] if unseen is None else targets.doubts(unseen)
+        self._calibration = None  # a snapshot has none
+        return [] if unseen is None else targets.doubts(unseen), unseen
 
     def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
         alpha = to_numpy(self.machine_.alpha)

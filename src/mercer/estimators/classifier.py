@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from mercer.data.rows import Array
 from mercer.estimators.base import KernelEstimator
+from mercer.estimators.conformal import check_share, mass_above
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets, Unseen
 from mercer.estimators.validation import like
 from mercer.kernels import KernelLike
@@ -297,6 +298,31 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         """Probabilities, (m, n_classes), whose largest is `predict`; for several labels one each."""
         decision = self._decision(X)
         return like(self._targets.probabilities(decision, self.logit_scale_), X)
+
+    def predict_set(self, X: Any, coverage: float = 0.9, *, per_class: bool = False) -> Any:
+        """Which classes are in the prediction set of each row, (m, n_classes), as booleans.
+
+        Of new rows like those of the training data, at least this share has its class in the set.  A set
+        holds the most probable class and more where the probabilities are close.  With `per_class`, the
+        coverage holds for the rows of each class instead of all rows together; a class with too few rows
+        to tell is then in every set.  The guarantee holds for rows given to `calibrate`, as for
+        `KernelRegressor.predict_interval`; with held-out rows and leave-one-out predictions the coverage
+        is approximate.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = KernelClassifier(random_state=0).fit(X, y)
+        >>> sets = model.predict_set(X, coverage=0.95)
+        >>> bool(sets[range(150), y].mean() >= 0.95)
+        True
+        """
+        coverage = check_share(coverage, "coverage")
+        most = self._calibrated().largest_mass(coverage, len(self.classes_), per_class)
+        return like(self._sets(self._decision(X), most), X)
+
+    def _sets(self, decision: Array, most: Array) -> Array:
+        probabilities = self._targets.probabilities(decision, self.logit_scale_)
+        return np.asarray(mass_above(probabilities) <= most)  # (m, n_classes)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of `predict` on X."""

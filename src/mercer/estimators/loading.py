@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.estimators.calibration import calibration_from
 from mercer.estimators.classifier import KernelClassifier
 from mercer.estimators.parameters import STORED, check_parameters
 from mercer.estimators.preparation import by_column, column_names
@@ -58,6 +59,7 @@ def load(path: str | os.PathLike[str]) -> KernelClassifier | KernelRegressor:
         model = _with_parameters(saved)
         _set_machine(model, saved, tensors)
         _set_targets(model, saved)
+        _set_calibration(model, saved, tensors)
         return model
 
 
@@ -164,3 +166,11 @@ def _set_targets(model: Estimator, saved: SavedModel) -> None:
     expect(wanted == n_outputs, f"{count} classes must have {wanted} outputs. Got {n_outputs}")
     expect(0 < saved.logit_scale < math.inf, "`logit_scale` must be positive")
     model._targets, model.classes_, model.logit_scale_ = targets, targets.classes, saved.logit_scale
+
+
+def _set_calibration(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]) -> None:
+    """Set what intervals, sets and the flag of far rows come from."""
+    model._calibration = None
+    if saved.calibration is not None:
+        n_classes = None if isinstance(model, KernelRegressor) else len(model.classes_)
+        model._calibration = calibration_from(tensors, saved.calibration, model.machine_, n_classes)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from typing_extensions import Self
 
 from mercer.data.rows import Array
 from mercer.estimators.base import KernelEstimator
+from mercer.estimators.calibration import error_sizes
+from mercer.estimators.conformal import check_share
 from mercer.estimators.targets import Numbers, Targets
+from mercer.estimators.validation import like
 
 
 class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # type: ignore[misc]
@@ -75,6 +79,35 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
     def predict(self, X: Any) -> Any:
         """f(x), (m,) or (m, l) as the targets were."""
         return super().predict(X)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
+        """The ends of an interval for the target of each row, (m, 2), or (m, l, 2) for l targets.
+
+        Of new rows like those of the training data, at least this share has its target in the interval
+        (each target in its own, if there are several).  The share is one of all rows together and not of
+        each kind of them; where the size of errors can be predicted, intervals are wider for difficult
+        rows.  The guarantee holds for rows given to `calibrate`.  Rows held out for early stopping also
+        decided when to stop, and leave-one-out predictions come from the search: with these, the
+        coverage is approximate.
+
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(500, 2))
+        >>> y = X[:, 0] + 0.1 * rng.normal(size=500)
+        >>> model = KernelRegressor(random_state=0).fit(X[:300], y[:300])
+        >>> low, high = model.predict_interval(X[300:], coverage=0.9).T
+        >>> bool(np.mean((low <= y[300:]) & (y[300:] <= high)) > 0.8)
+        True
+        """
+        coverage = check_share(coverage, "coverage")
+        lower, upper = self._calibrated().intervals(coverage)  # (l,) each
+        return like(self._intervals(self._decision(X), X, lower, upper), X)
+
+    def _intervals(self, decision: Array, X: Any, lower: Array, upper: Array) -> Array:
+        with self._prepared(X) as (machine, x):
+            sizes = error_sizes(machine, self._calibrated(), x)  # (m, l)
+        ends = np.stack([decision + lower * sizes, decision + upper * sizes], axis=-1)  # (m, l, 2)
+        return np.asarray(ends[:, 0] if self._targets.single else ends)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of `predict` on X."""

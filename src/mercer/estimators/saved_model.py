@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from mercer.data.rows import Array
+from mercer.estimators.calibration import calibration_tensors
 from mercer.estimators.parameters import STORED
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Numbers
 from mercer.files.container import write_file
@@ -97,6 +98,7 @@ class SavedModel:
     feature_names: tuple[str, ...] | None = None
     columns: Columns | None = None  # how those of a table become the features
     n_columns: int | None = None  # of the table, used or not
+    calibration: str | None = None  # where the rows come from, if there are any
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -104,6 +106,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
     """Write a fitted estimator."""
     tensors, machine = machine_parts(model.machine_)
     tensors["training_rows"] = torch.from_numpy(np.asarray(model._training_rows))
+    if model._calibration is not None:
+        tensors |= calibration_tensors(model._calibration)
     names = getattr(model, "feature_names_in_", None)
     targets = model._targets
     labels = targets if isinstance(targets, Labels) else None
@@ -132,6 +136,7 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         feature_names=None if names is None else tuple(str(name) for name in names),
         columns=model.columns_,
         n_columns=None if model.columns_ is None else model.n_features_in_,
+        calibration=None if model._calibration is None else model._calibration.source,
         metadata=model.metadata_ if metadata is None else dict(metadata),
     )
     # Metadata is the user's own, and stored as it is.

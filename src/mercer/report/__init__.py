@@ -5,7 +5,8 @@
     charts.py       charts as SVG
     evaluation.py   predictions on rows that were not trained on
     headline.py     the best estimate of the error
-    errors.py       the sections on errors: confusion.py, calibration.py, residuals.py, worst.py
+    errors.py       the sections on errors: confusion.py, ranking.py, calibration.py, coverage.py,
+                    residuals.py, worst.py
     features.py     the section on features
     learning.py     the section on training
     plan.py         the table of the plan
@@ -15,7 +16,7 @@ All text from the data goes through `markup.element`, which escapes it, and the 
 of the page forbids loading or running anything.
 """
 
-from mercer.report.evaluation import Evaluation
+from mercer.report.evaluation import Coverage, Evaluation
 from mercer.report.page import write_report
 
-__all__ = ["Evaluation", "write_report"]
+__all__ = ["Coverage", "Evaluation", "write_report"]

@@ -10,6 +10,28 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """Intervals or sets, compared with the true values."""
+
+    asked: float
+    hits: NDArray[np.bool_]  # (m,)  the true value is inside
+    widths: NDArray[Any]  # (m,)  or numbers of classes
+
+    @property
+    def share(self) -> float:
+        """The share of rows whose true value is inside."""
+        return float(self.hits.mean())
+
+    def to_dict(self) -> dict[str, float]:
+        return {
+            "coverage": self.asked,
+            "measured": self.share,
+            "mean_width": float(self.widths.mean()),
+            "median_width": float(np.median(self.widths)),
+        }
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """True values and predictions."""
 
@@ -18,6 +40,7 @@ class Evaluation:
     probabilities: NDArray[Any] | None  # (m, classes), None for a regression
     rows: NDArray[Any]  # (m,)  row numbers in the file, from 1
     source: str  # such as "20 % of train.csv, held out"
+    coverage: Coverage | None = None
 
     def __post_init__(self) -> None:
         shapes = [np.shape(values) for values in (self.y, self.predicted, self.rows)]

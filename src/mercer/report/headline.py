@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import is_classifier
 
-from mercer.metrics import wilson_interval
+from mercer.metrics import LOPSIDED, wilson_interval
 from mercer.report.evaluation import Evaluation, rms
 from mercer.report.learning import Model, best_weights, name_of_loss
 from mercer.report.numbers import number, percent, three_decimals
@@ -73,6 +73,19 @@ def _classes(evaluation: Evaluation) -> Headline:
     low, high = wilson_interval(wrong, m)
     common = np.unique(evaluation.y, return_counts=True)[1].max()
     guess = percent(1 - common / m, m)
+    if 1 - common / m < LOPSIDED:
+        labels, codes = np.unique(evaluation.y, return_inverse=True)
+        each = [float((~evaluation.correct[codes == i]).mean()) for i in range(len(labels))]
+        return Headline(
+            percent(float(np.mean(each)), m),
+            "balanced error",
+            [
+                "The mean of the errors of the classes, since one class is much more frequent than the "
+                "others.",
+                f"{wrong:,} of {m:,} rows ({evaluation.source}) are misclassified, "
+                f"{percent(wrong / m, m)}; predicting the most frequent class would give {guess}.",
+            ],
+        )
     return Headline(
         percent(wrong / m, m),
         "error",

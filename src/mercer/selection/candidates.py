@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from mercer.notebook import html_table
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -50,16 +52,14 @@ class Selection:
 
         Losses can be compared where they were measured on the same points in the same way.
         """
-        shown: dict[tuple[str, str, int, bool], Candidate] = {}
-        for c in sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank)):
-            shown.setdefault((*c.family, c.metric_steps, c.by_halves), c)
-        width = max(13, *(len(c.features) + 1 for c in shown.values()))
+        shown = self._shown()
+        width = max(13, *(len(c.features) + 1 for c in shown))
         lines = [
             f"{len(self.candidates):,} settings tried; the best of each kernel on the most points:",
             f"{'kernel':<13} {'features':<{width}} {'metric':<9} {'bandwidth':>10} {'ridge':>8} "
             f"{'loss':>8} {'points':>7}  left out",
         ]
-        for c in shown.values():
+        for c in shown:
             metric = f"{c.metric_steps} steps" if c.metric_steps else "none"
             lines.append(
                 f"{c.kernel:<13} {c.features:<{width}} {metric:<9} {c.bandwidth:>10.4g} {c.ridge:>8.2g} "
@@ -67,6 +67,33 @@ class Selection:
                 f"{'  chosen' * (c == self.best)}".rstrip()
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The same table, for notebooks."""
+        heads = ["kernel", "features", "metric", "bandwidth", "ridge", "loss", "points", "left out", ""]
+        rows = (
+            [
+                c.kernel,
+                c.features,
+                f"{c.metric_steps} steps" if c.metric_steps else "none",
+                c.bandwidth,
+                c.ridge,
+                c.loss,
+                c.n_points,
+                "in halves" if c.by_halves else "one",
+                "chosen" if c == self.best else "",
+            ]
+            for c in self._shown()
+        )
+        caption = f"{len(self.candidates):,} settings tried; the best of each kernel on the most points"
+        return html_table(heads, rows, caption)
+
+    def _shown(self) -> list[Candidate]:
+        """The best setting of each kernel and preparation, on the most points."""
+        shown: dict[tuple[str, str, int, bool], Candidate] = {}
+        for c in sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank)):
+            shown.setdefault((*c.family, c.metric_steps, c.by_halves), c)
+        return list(shown.values())
 
 
 def leaders(candidates: list[Candidate]) -> list[Candidate]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+
+from mercer.notebook import html_table
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class History:
     def column(self, name: str) -> list[float | None]:
         """One field over all epochs."""
         return [getattr(epoch, name) for epoch in self.epochs]
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        shown = [f for f in fields(Epoch) if any(v is not None for v in self.column(f.name))]
+        rows = ([getattr(epoch, f.name) for f in shown] for epoch in self.epochs)
+        return html_table([f.name.replace("_", " ") for f in shown], rows, in_epochs(len(self)))
 
     def to_dicts(self) -> list[dict[str, float | None]]:
         """A list of plain dictionaries, which `pandas.DataFrame` accepts."""

@@ -1,4 +1,4 @@
-"""Progress on the console: a live line in terminals and notebooks, one line per epoch elsewhere."""
+"""Progress: a live line in terminals, one line below the cell in notebooks, else one line per epoch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TextIO
 
+from mercer.notebook import NotebookLine
 from mercer.training.history import Epoch
 
 # Redrawing more often than this only flickers.
@@ -22,9 +23,8 @@ class ConsoleProgress:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
-        # A notebook's stream is no terminal, but it handles carriage returns as one does.
-        notebook = type(self.stream).__module__.startswith("ipykernel")
-        self.live = self.stream.isatty() or notebook
+        self._notebook = NotebookLine.of(self.stream)
+        self.live = self.stream.isatty() or self._notebook is not None
         self._drawn = 0.0
         self._start = time.perf_counter()
         self._score = ""  # of the last epoch that had one
@@ -54,6 +54,9 @@ class ConsoleProgress:
         parts.append(f"{epoch.seconds:.2f} s")
         if epoch.halvings:
             parts.append(f"step halved {epoch.halvings} ×")
+        if self._notebook is not None:
+            self._notebook.show("  ".join(parts))
+            return
         self.stream.write((CLEAR if self.live else "") + "  ".join(parts) + "\n")
         self.stream.flush()
 
@@ -80,7 +83,9 @@ class ConsoleProgress:
         return True
 
     def _show(self, text: str) -> None:
-        if self.live:
+        if self._notebook is not None:
+            self._notebook.show(text)
+        elif self.live:
             # A line that wraps could not be removed again.
             self.stream.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             self.stream.flush()
