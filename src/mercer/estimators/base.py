@@ -459,6 +459,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
             known = self.__dict__.get("_levelled")
             machine, self._levelled = pass_over(self.machine_, data, settings, self.ridge_, seen, known)
         self.machine_, self.n_samples_seen_ = machine, seen
+        self._calibration = None  # it was that of other weights
         p = len(machine.alpha)
         self._set_dual_coef(np.arange(p), p)
         self.plan_ = replace(self.plan_, n=seen, n_centers=p)

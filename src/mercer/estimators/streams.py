@@ -82,6 +82,11 @@ def first_pass(estimator: Any, rows: Any, seed: int) -> FirstPass:
         X, y, weight = _parts(chunk, number)
         if number == 0:
             X, y = training_data(estimator, X, y, y_numeric=False)
+            if estimator.columns_ is not None:
+                raise ValueError(
+                    "A stream must give matrices of numbers without gaps. Got text, dates or missing "
+                    "values in its first chunk: encode them, or pass a whole frame."
+                )
             most = _most_sampled(estimator, X.shape[1])
             sample = _array(X)[:0]
         else:

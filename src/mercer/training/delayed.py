@@ -28,6 +28,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mercer.data.points import Points
 from mercer.method.projection import Projection
 from mercer.method.schedule import Schedule, Visit
 from mercer.model.expansion import ExpansionWithTemporaries
@@ -45,9 +46,11 @@ DRIFT_MISSING = 0.01
 # Later steps, in units of the first epoch's: differences of residuals have twice their variance.  And H
 # counts every row in full, so steps must be short enough for the row that needs the shortest.
 LATER_STEP = 0.5
-# Residuals this many times the lowest so far show that steps are too long: training goes back to the
-# weights it had then, with shorter ones.
-RUNAWAY = 2.0
+# An error on these rows so many times the lowest so far shows that steps are too long: training goes
+# back to the weights it had then, with shorter ones.  Residuals on the way do not tell, since temporary
+# centres can hide what the others cannot fit.
+WATCHED_ROWS = 2_048
+RUNAWAY = 1.5
 RUNAWAY_STEP = 0.25
 
 
@@ -168,8 +171,8 @@ class DelayedProjection:
             known.value_sum += values
             progress.averaged += 1
 
-    def end_epoch(self, state: State) -> None:
-        """The gradient of the epoch is known now."""
+    def end_epoch(self, state: State, y: Tensor) -> None:
+        """The gradient of the epoch is known now; `y` are the targets, (n, l)."""
         progress, known, alpha = state.progress, _known(state), self._alpha
         if not progress.remembers and progress.averaged:
             alpha.copy_(known.weight_sum / progress.averaged)
@@ -178,13 +181,14 @@ class DelayedProjection:
         known.gradient += known.change
         step = self.projection.levelled(known.gradient.to(alpha) + self.ridge * known.values)  # (p, l)
         size = float(step.square().mean())
-        if not progress.remembers:
+        error = self._error(y)
+        progress.error_now = error
+        if error < progress.lowest:
             known.best.copy_(alpha)
-        elif progress.residual < progress.lowest:  # temporary centres no longer hide what is missing
-            known.best.copy_(alpha)
-            progress.lowest = progress.residual
-        if self.schedule.shuffled and progress.residual > RUNAWAY * progress.lowest:
+            progress.lowest = error
+        if error > RUNAWAY * progress.lowest:
             alpha.copy_(known.best)
+            progress.error_now = progress.lowest
             _shorten(state, RUNAWAY_STEP)
             self.begin(state)
             return
@@ -194,8 +198,15 @@ class DelayedProjection:
             _shorten(state, 0.5)
         progress.gradient, progress.last_residual, progress.remembers = size, progress.residual, True
 
+    def _error(self, y: Tensor) -> float:
+        """Mean squared error of the projected function on some rows; 0 where rows come as a stream."""
+        if not isinstance(self.operator.rows, Points):
+            return 0.0
+        rows = slice(max(0, self.schedule.n - WATCHED_ROWS), self.schedule.n)
+        return float((self.operator.times(self.model.weights, rows) - y[rows]).square().mean())
+
     def best(self, state: State) -> Tensor:
-        """Weights, (p, l), of the epoch with the lowest residuals."""
+        """Weights, (p, l), of the epoch with the lowest error."""
         return _known(state).best
 
     @property

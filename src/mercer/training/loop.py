@@ -48,7 +48,7 @@ ROUNDING_UNITS = 4.0
 ROUNDING_ROWS = 256
 # Error of products with kept values, beside the residual, from which on they are refined.
 KEPT_ERROR_SHARE = 0.1
-# Residual of the last epoch, in units of the lowest, that shows its weights to be worse.
+# Error at the end, in units of the lowest, that shows the last weights to be worse.
 WORSE = 1.1
 
 
@@ -195,7 +195,7 @@ class Training:
     def _last_weights(self) -> Tensor:
         """Those at the end; with fewer centres than rows, the best if the last epoch was much worse."""
         progress = self.state.progress
-        if self.delayed is None or progress.last_residual <= WORSE * progress.lowest:
+        if self.delayed is None or progress.error_now <= WORSE * progress.lowest:
             return self.state.weights
         weights = torch.zeros_like(self.state.weights)
         self.model.lasting(weights).copy_(self.delayed.best(self.state))
@@ -286,7 +286,7 @@ class Training:
         loss, score, reason, watch = None, None, "", Stopwatch()
         eta = progress.step.eta
         if self.delayed is not None:
-            self.delayed.end_epoch(state)
+            self.delayed.end_epoch(state, self.y)
         if self.held_out is not None:
             predictions = self.held_out.predictions(self.model, state)
             loss = self.held_out.validation.loss(predictions)

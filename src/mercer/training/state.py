@@ -46,7 +46,8 @@ class Progress:
     averaged: int = 0  # projections whose weights were added up in this epoch
     gradient: float = math.inf  # mean square of the levelled gradient of the last epoch
     last_residual: float = math.inf  # that epoch's
-    lowest: float = math.inf  # residual of an epoch
+    error_now: float = 0.0  # at the end of that epoch, on some rows
+    lowest: float = math.inf  # of these
     remembers: bool = False  # the residuals of a whole epoch are known
     version: int = STATE_VERSION
 
@@ -62,7 +63,7 @@ class Remembered:
     change: Tensor  # (p, l)  of H in this epoch so far, likewise
     weight_sum: Tensor  # (p, l)  of weights after projections, to be averaged, likewise
     value_sum: Tensor  # (p, l)  and of F
-    best: Tensor  # (p, l)  weights at the end of the epoch with the lowest residuals
+    best: Tensor  # (p, l)  weights at the end of the epoch with the lowest error
 
     @classmethod
     def nothing(cls, values: Tensor, best: Tensor, n: int) -> Remembered:
