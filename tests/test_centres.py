@@ -318,7 +318,7 @@ def test_a_small_stream_is_fitted_as_its_rows_would_be():
     assert model.score(x, y[:, 0]) > 0.8
 
 
-@pytest.mark.parametrize("kind", ["list", "function", "object"])
+@pytest.mark.parametrize("kind", ["function", "object"])
 def test_a_stream_larger_than_memory_is_trained_on_in_passes(kind):
     x, y = waves(20_000)
     chunks = chunked(x, y[:, 0], 700)

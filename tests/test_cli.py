@@ -258,7 +258,8 @@ def test_a_kernel_without_distances_gets_indicators(houses, run, tmp_path):
     code, _, err = run("fit", data, *options)
     assert code == 0, err
     model = mercer.load(path)
-    assert model.n_features_in_ == 10  # income, code, whether it is missing, noise, three cities
+    # income, code, whether it is missing, noise, three cities
+    assert model.machine_.inputs.n_features == 10
     code, _, err = run("fit", data, *options, "--force", "--categorical", "code")
     assert code == 2
     assert "--category needs a kernel of distances" in err

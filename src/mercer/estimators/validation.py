@@ -6,6 +6,7 @@ it is, and never visits the CPU.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,12 @@ def more_rows(estimator: Any, X: Any) -> Array | Tensor:
         return prepared(estimator, X)
     if is_frame(X):
         X = _numbers_of_frame(estimator, X, columns is not None)
-    A: Array = validate_data(estimator, X, reset=False, dtype=_types(X), ensure_all_finite="allow-nan")
+    with warnings.catch_warnings():
+        if columns is not None:  # a table's rows may be given as a matrix, by position
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+        A: Array = validate_data(
+            estimator, X, reset=False, dtype=_types(X), ensure_all_finite="allow-nan"
+        )
     if columns is not None:
         return prepared_numbers(estimator, A)
     return _filled(estimator, A) if has_gaps(A) else A

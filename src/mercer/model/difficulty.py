@@ -37,14 +37,21 @@ class Difficulty:
     w: Tensor  # (p, l)
 
     def sizes(self, K: Tensor) -> Tensor:
-        """For rows with the kernel values K, (m, p), the size of the errors of each output, (m, l)."""
-        g = self.mean + K @ self.w  # (m, l)
+        """For rows with the kernel values K, (m, p), the size of the errors of each output, (m, l).
+
+        The result is on the CPU, wherever K is.
+        """
+        g = self.mean + (K @ self.w.to(K.device)).cpu()  # (m, l)
         return torch.minimum(torch.maximum(g, self.low), self.high).exp()
 
 
 def fit_difficulty(K: Tensor, K_p: Tensor, errors: Tensor, weights: Tensor) -> Difficulty | None:
-    """From errors, (m, l), of rows with weights omega, (m,); None if they are alike everywhere."""
-    sizes = errors.abs()
+    """From errors, (m, l), of rows with weights omega, (m,); None if they are alike everywhere.
+
+    Errors and weights may be on the CPU where the kernel values are on a device.
+    """
+    weights = weights.to(K.device)
+    sizes = errors.to(K.device).abs()
     typical = sizes.mean(0)  # (l,)
     if not bool((typical > 0).all() & torch.isfinite(typical).all()):
         return None
@@ -69,4 +76,5 @@ def fit_difficulty(K: Tensor, K_p: Tensor, errors: Tensor, weights: Tensor) -> D
     if not losses[best] < CLEARLY_VARYING:
         return None
     shrunk = (s / (s.square() + DIFFICULTY_RIDGES[best]))[:, None] * Ay  # (q, l)
-    return Difficulty(mean, t.amin(0), t.amax(0), whitening @ (Bt.T @ shrunk))
+    w = whitening @ (Bt.T @ shrunk)  # (p, l)
+    return Difficulty(mean.cpu(), t.amin(0).cpu(), t.amax(0).cpu(), w.cpu())

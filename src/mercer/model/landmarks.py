@@ -42,9 +42,10 @@ def kernel_blocks(kernel: Kernel, points: Points, marks: Points) -> Iterator[tup
 
 
 def kernel_matrix(kernel: Kernel, points: Points, marks: Points) -> Tensor:
-    """All kernel values of rows with the landmarks, (m, p), in float64 on the CPU."""
-    blocks = [block.to("cpu").double() for _, block in kernel_blocks(kernel, points, marks)]
-    return torch.cat(blocks) if blocks else torch.zeros(0, len(marks), dtype=torch.float64)
+    """All kernel values of rows with the landmarks, (m, p), in float64, on a device that has that."""
+    device = points.device if widest(points.device) == torch.float64 else torch.device("cpu")
+    blocks = [block.to(device).double() for _, block in kernel_blocks(kernel, points, marks)]
+    return torch.cat(blocks) if blocks else torch.zeros(0, len(marks)).to(device).double()
 
 
 def nearness(kernel: Kernel, points: Points, marks: Points, own: Tensor | None = None) -> Tensor:
