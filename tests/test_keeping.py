@@ -62,7 +62,7 @@ def test_a_saved_regressor_keeps_bytes_scale_and_names(tmp_path, rng, on_byte_de
     model.save(tmp_path / "a.mercer")
     again = mercer.load(tmp_path / "a.mercer")
     assert again.machine_.centres.x.dtype == torch.int8
-    assert (tmp_path / "a.mercer").stat().st_size < 2 * pixels.size
+    assert (tmp_path / "a.mercer").stat().st_size < 3 * pixels.size  # floats alone would take four times
     np.testing.assert_array_equal(again.predict(pixels + 0.5), model.predict(pixels + 0.5))
     frame = pd.DataFrame(rng.normal(size=(100, 2)) * [1, 1000], columns=["x", "y"])
     model = KernelRegressor(random_state=0).fit(frame, frame["x"])

@@ -60,18 +60,18 @@ def show_plan(plan: Plan, as_json: bool = False, decisions: Sequence[Decision] =
 
 
 def _column_table(decisions: Sequence[Decision]) -> Table:
-    from mercer.tables.decisions import LEFT_OUT
+    from mercer.tables.decisions import ROLE_LEFT_OUT
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("column", overflow="ellipsis", no_wrap=True, max_width=LABEL_WIDTH)
     table.add_column("used as", no_wrap=True)
     table.add_column("why, and how", overflow="fold")
     # The target and what is left out are never among those that are not shown.
-    ranked = sorted(decisions, key=lambda one: one.role not in ("target", "weight", LEFT_OUT))
+    ranked = sorted(decisions, key=lambda one: one.role not in ("target", "weight", ROLE_LEFT_OUT))
     shown = set(ranked[:MOST_COLUMNS_LISTED])
     for one in decisions:
         if one in shown:
-            style = "dim" if one.role == LEFT_OUT else "bold" if one.role == "target" else ""
+            style = "dim" if one.role == ROLE_LEFT_OUT else "bold" if one.role == "target" else ""
             table.add_row(
                 text(_label(one.name), style=style), text(one.role, style=style), text(one.why)
             )

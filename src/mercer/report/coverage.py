@@ -14,7 +14,7 @@ from mercer.report.numbers import number, percent
 
 Array = NDArray[Any]
 # Groups of rows from the narrowest to the widest interval, and the fewest rows of each.
-GROUPS = 5
+COVERAGE_GROUPS = 5
 ROWS_PER_GROUP = 20
 
 
@@ -53,10 +53,10 @@ def coverage(evaluation: Evaluation) -> Markup:
 def _groups(widths: Array, is_set: bool) -> list[Array]:
     """Rows by the size of their set, or in fifths by width."""
     if is_set:
-        return [np.flatnonzero(widths == size) for size in np.unique(widths)[:GROUPS]]
-    if len(widths) < GROUPS * ROWS_PER_GROUP or widths.min() == widths.max():
+        return [np.flatnonzero(widths == size) for size in np.unique(widths)[:COVERAGE_GROUPS]]
+    if len(widths) < COVERAGE_GROUPS * ROWS_PER_GROUP or widths.min() == widths.max():
         return []
-    return np.array_split(np.argsort(widths, kind="stable"), GROUPS)
+    return np.array_split(np.argsort(widths, kind="stable"), COVERAGE_GROUPS)
 
 
 def _range(widths: Array, is_set: bool) -> str:

@@ -8,7 +8,7 @@ from mercer.tables.columns import Column, Columns, Decision
 from mercer.tables.kinds import NAMES
 from mercer.tables.wording import quoted
 
-LEFT_OUT = "left out"
+ROLE_LEFT_OUT = "left out"
 AS_REQUESTED = "as requested"
 
 
@@ -39,7 +39,7 @@ def decisions(
             found.append(_of(used[name], name in requested))
         else:
             why = why_dropped.get(name, AS_REQUESTED)
-            found.append(Decision(name, LEFT_OUT, why.removeprefix("with ").removeprefix("of ")))
+            found.append(Decision(name, ROLE_LEFT_OUT, why.removeprefix("with ").removeprefix("of ")))
     return tuple(found)
 
 
