@@ -49,17 +49,17 @@ PARTS = ("covtype", "flights", "digits", "growth", "memory")
 
 
 def normal_equations(kernel: Kernel, x: Points, z: Points, y: Tensor, ridge: float) -> Tensor:
-    """alpha, (p, l), by a Cholesky factorisation in float64 of sums in float32."""
+    """alpha, (p, l), by a Cholesky factorisation; sums in float64, since squares lose digits."""
     p = len(z)
-    G, b = torch.zeros(p, p), torch.zeros(p, y.shape[1])
+    G, b = torch.zeros(p, p, dtype=torch.float64), torch.zeros(p, y.shape[1], dtype=torch.float64)
     for first in range(0, len(x), CHUNK):
         rows = slice(first, min(first + CHUNK, len(x)))
-        K = kernel.block(x[rows], z)  # (R, p)
+        K = kernel.block(x[rows], z).double()  # (R, p)
         G.addmm_(K.T, K)
-        b.addmm_(K.T, y[rows])
-    A = G.double() + ridge * kernel.block(z, z, same=True).double()
-    A.diagonal().add_(1e-7 * float(A.diagonal().mean()))
-    return torch.cholesky_solve(b.double(), torch.linalg.cholesky(A)).float()
+        b.addmm_(K.T, y[rows].double())
+    A = G + ridge * kernel.block(z, z, same=True).double()
+    A.diagonal().add_(1e-9 * float(A.diagonal().mean()))
+    return torch.cholesky_solve(b, torch.linalg.cholesky(A)).float()
 
 
 def falkon(

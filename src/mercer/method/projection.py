@@ -66,6 +66,11 @@ class Projection:
             factor, failed = torch.linalg.cholesky_ex(shifted)
             self._factor = None if bool(failed) else factor  # a kernel that is not positive definite
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether one pass does it."""
+        return self._factor is not None
+
     def levelled(self, values: Tensor) -> Tensor:
         """Values on the centres of P f, (p, l), from those of f: P turns a gradient into a step."""
         top = self.preconditioner.V.T @ values[: len(self.preconditioner.V)]  # (q, l)

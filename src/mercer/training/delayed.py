@@ -39,7 +39,7 @@ from mercer.training.state import Remembered, State
 AVERAGED_FROM = 0.5
 # Passes over the centres go on while what is missing of the values exceeds so many times what was added
 # to them, in mean squares, but not for ever.
-LAG = 1.0
+LAG = 4.0
 MOST_PASSES = 4
 # Share of the mean square of P H that its weights may miss.
 DRIFT_MISSING = 0.01
@@ -108,7 +108,7 @@ class DelayedProjection:
         size = float(self._drift_values.square().mean())
         for number in range(MOST_PASSES if progress.remembers else 0):
             missing = self.projection.advance(self._drift, self._drift_values, number)
-            if missing <= DRIFT_MISSING * size:
+            if self.projection.is_exact or missing <= DRIFT_MISSING * size:
                 break
 
     def before_panel(self, visit: Visit, state: State) -> None:
@@ -162,7 +162,7 @@ class DelayedProjection:
         for _ in range(MOST_PASSES):
             missing = self.projection.advance(alpha, values, progress.projections)
             progress.projections += 1
-            if missing <= LAG * added:
+            if self.projection.is_exact or missing <= LAG * added:
                 break
         progress.missing = missing / max(float(values.square().mean()), torch.finfo(values.dtype).tiny)
         self._clear()
