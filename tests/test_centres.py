@@ -18,7 +18,7 @@ from mercer.method.projection import Projection
 from mercer.method.schedule import make_schedule
 from mercer.operators.tiled import TiledOperator
 from mercer.operators.to_centres import CentresOperator
-from mercer.planning.centres import auto_centres, choose_with_centres
+from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
 from mercer.planning.resource import Rates
 from mercer.training.assemble import assemble_with_centres
 from mercer.training.stopping import EarlyStopping
@@ -236,13 +236,24 @@ def test_byte_images_stay_bytes(monkeypatch):
 
 
 def test_auto_takes_all_rows_where_that_is_quick_and_fewer_where_it_is_not():
+    device = Resource(capacity=1e8, memory=1e10)
+    assert auto_centres(50_000, 1e-9, device) is None
+    found = auto_centres(10**6, 1e-9, device)
+    assert found is not None
+    assert 8_000 <= found <= 16_000
+    assert auto_centres(10**7, 1e-9, device) < found
+    assert auto_centres(10**7, None, device) is None  # a device that is not here
+
+
+def test_a_kernel_value_is_timed_on_the_points():
+    kernel = Laplacian(bandwidth=3.0)
+    points = kernel.points(torch.from_numpy(waves(5000)[0]).float())
     rates = Rates(1e-11, 1e-9, 1e-10, 1e-10, 1e-11, 1e-10, 1e-10, 1e-11)
     device = Resource(capacity=1e8, memory=1e10, rates=rates)
-    assert auto_centres(50_000, 20, 1, device, False) is None
-    found = auto_centres(10**7, 20, 1, device, False)
-    assert found is not None
-    assert 1_000 <= found <= 60_000
-    assert auto_centres(10**7, 20, 1, Resource(capacity=1e8, memory=1e10), False) is None
+    value = value_seconds(kernel, points, 1, device)
+    assert 1e-11 < value < 1e-6
+    assert float(np.log2(value)).is_integer()
+    assert value_seconds(kernel, points, 1, replace(device, rates=None)) is None
 
 
 def test_the_subsample_must_be_a_part_of_the_centres():
@@ -466,3 +477,21 @@ def test_partial_fit_needs_all_classes_once(tmp_path):
     assert np.array_equal(mercer.load(tmp_path / "model.mercer").predict(x), model.predict(x))
     with pytest.raises(ValueError, match="`classes` must name all"):
         KernelClassifier(**STREAM).partial_fit(x, labels, classes=[0, 1])
+
+
+def test_explanations_name_rows_of_the_data(tmp_path):
+    x, y = waves(6000)
+    model = KernelRegressor(**STREAM, n_centers=300).fit(x, y[:, 0])
+    nearest = model.explain(x[:50]).nearest[:, 0]
+    distance = np.linalg.norm(x[:50, None] - x[None, nearest].reshape(50, 1, 5)[:, :, :], axis=2)[:, 0]
+    centres = x[model._training_rows]
+    assert np.allclose(distance, np.linalg.norm(x[:50, None] - centres[None], axis=2).min(1))
+    model.save(tmp_path / "m.mercer")
+    assert np.array_equal(mercer.load(tmp_path / "m.mercer").explain(x[:50]).nearest[:, 0], nearest)
+    own = np.random.default_rng(1).normal(size=(200, 5))
+    model = KernelRegressor(**STREAM).fit(x, y[:, 0], centers=own)
+    assert np.array_equal(model.explain(own[:20]).nearest[:, 0], np.arange(20))
+    chunks = chunked(x, y[:, 0])
+    model = KernelRegressor(**STREAM, n_centers=100, memory_limit="500KB").fit(chunks)
+    rows = model._training_rows
+    assert np.array_equal(model.explain(x[rows[:20]]).nearest[:, 0], rows[:20])

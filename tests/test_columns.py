@@ -284,7 +284,7 @@ def test_notes_list_dropped_columns_and_keep_restores_them(frame, tmp_path):
         "dropped 1 column of row numbers: 'id'",
         "dropped 1 column of text that hardly ever repeats: 'key'",
         "missing values in 1 column are replaced by the mean and marked by an indicator: 'gaps'",
-        "2 columns of text hold 6 categories",
+        "2 columns of text with 6 categories",
         "dates and times became",
     ):
         assert part in said

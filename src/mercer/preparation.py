@@ -17,6 +17,7 @@ from mercer.data.rows import chunks, widest
 from mercer.data.streams import StreamedPoints
 from mercer.data.targets import TargetUnits
 from mercer.kernels import Custom, Gaussian, as_kernel, in_units
+from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel
@@ -24,7 +25,7 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
-from mercer.planning.centres import auto_centres, choose_with_centres
+from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
 from mercer.planning.epochs import expected_epochs
@@ -42,6 +43,8 @@ from mercer.training.stopping import Limits
 
 # Of the squared length of a row, what may lie outside the space of an earlier fit by rounding.
 UNSEEN_SHARE = 1e-9
+# With fewer rows than this, every one is a centre unless the user says otherwise.
+FEWEST_TIMED = 20_000
 # Stands for a kernel that the user gave, until each rank has put its own in the place.
 ANY = Gaussian(bandwidth=1.0)
 
@@ -141,7 +144,8 @@ def prepare(
             )
         return plan, preconditioner
 
-    p = _n_centers(settings, len(y), points, y.shape[1], resource)
+    value = _value_seconds(settings, kernel, points, y.shape[1], resource)
+    p = _n_centers(settings, len(y), len(points), value, resource)
     if data.centers is not None:
         p = len(data.centers)
     if p is not None and ranks.size > 1:
@@ -160,7 +164,9 @@ def prepare(
         on_disk = data.stream is not None or rows_each(points) > limit
         n_held_out = data.n_held_out
         plan, preconditioner = choose_with_centres(
-            kernel, known, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk, len(y)
+            *(kernel, known, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk),
+            n_rows=len(y),
+            value=value,
         )
         machine = KernelMachine(kernel, chosen.inputs, centres, y.new_zeros(p, y.shape[1]), units)
         rows: Points | StreamedPoints = points
@@ -198,14 +204,23 @@ def prepare(
     )
 
 
+def _value_seconds(
+    settings: Settings, kernel: Kernel, points: AnyPoints, n_outputs: int, resource: Resource
+) -> float | None:
+    """Seconds of a kernel value, where the number of centres may depend on it or the plan tells it."""
+    wants = settings.n_centers is not None and len(points) >= FEWEST_TIMED
+    if not wants or not isinstance(points, Points):
+        return None
+    return value_seconds(kernel, points, n_outputs, resource)
+
+
 def _n_centers(
-    settings: Settings, n: int, points: AnyPoints, n_outputs: int, resource: Resource
+    settings: Settings, n: int, known: int, value: float | None, resource: Resource
 ) -> int | None:
-    """The number of centres for n rows, of which the points may be a sample; None for every row."""
-    known, d = points.shape
+    """The number of centres for n rows, of which `known` are here; None for every row."""
     wanted = settings.n_centers
     if wanted == "auto":
-        wanted = auto_centres(n, d, n_outputs, resource, points.is_bytes)
+        wanted = auto_centres(n, value, resource)
         if known < n:  # a stream
             wanted = known // 2 if wanted is None else min(wanted, known // 2)
     if wanted is None or wanted >= n:

@@ -242,31 +242,41 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
             saved = saved_run(resume, self.callbacks, origin, group)
         data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved, group)
         if centers is not None:
-            data = replace(data, centers=own_centers(self, centers))
+            rows, numbers = own_centers(self, centers)
+            data = replace(data, centers=rows, numbers=numbers)
         if len(held_out):
             y_val = y[held_out]
+
+        options = {"start_from": old, "resume": saved, "held_out": held_out, "origin": origin}
+        notes = self._run(data, targets, settings, y, y_val, events, group=group, **options)
+        losses = [] if self.columns_ is None else self.columns_.losses
+        return [*notes, *losses]
+
+    def _run(
+        self,
+        data: Data,
+        targets: Targets,
+        settings: Settings,
+        y: Array,
+        y_val: Array | None,
+        events: Events,
+        **options: Any,
+    ) -> list[str]:
+        """Train, and set the fitted attributes; what the user should know of them."""
 
         def snapshot(fitted: Fitted) -> KernelEstimator:
             model = copy.copy(self)
             model._commit(fitted, data, targets, y, y_val)
             return model
 
-        fitted = fit(
-            data,
-            settings,
-            score=lambda decision: targets.score(y_val, to_numpy(decision)),
-            start_from=old,
-            events=events,
-            snapshot=snapshot,
-            resume=saved,
-            held_out=held_out,
-            origin=origin,
-            group=group,
-        )
+        def score(decision: torch.Tensor) -> float:
+            assert y_val is not None
+            return targets.score(y_val, to_numpy(decision))
+
+        fitted = fit(data, settings, score=score, events=events, snapshot=snapshot, **options)
         notes, unseen = self._commit(fitted, data, targets, y, y_val)
         self._calibration = fitted_calibration(fitted, data, targets, self._logit_scale, unseen)
-        losses = [] if self.columns_ is None else self.columns_.losses
-        return [*notes, *losses]
+        return notes
 
     def _train_on_stream(self, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
         """Fit on a stream of which only a sample fits into memory."""
@@ -277,24 +287,8 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         fraction = self.validation_fraction
         parts = streamed_data(self, rows, known, targets, weight, fraction, hold_out, seed)
         data, sampled, held_out = parts
-        y_val = y[held_out]
-        known_y = (y[sampled], y_val if len(held_out) else None)
-
-        def snapshot(fitted: Fitted) -> KernelEstimator:
-            model = copy.copy(self)
-            model._commit(fitted, data, targets, *known_y)
-            return model
-
-        fitted = fit(
-            data,
-            self._settings(),
-            score=lambda decision: targets.score(y_val, to_numpy(decision)),
-            events=events,
-            snapshot=snapshot,
-        )
-        notes, unseen = self._commit(fitted, data, targets, *known_y)
-        self._calibration = fitted_calibration(fitted, data, targets, self._logit_scale, unseen)
-        return notes
+        y_val = y[held_out] if len(held_out) else None
+        return self._run(data, targets, self._settings(), y[sampled], y_val, events)
 
     def _commit(
         self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
@@ -315,10 +309,8 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         self.ridge_ = problem.ridge
         self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
         p = problem.plan.n_centers
-        if p is None:
-            self._set_dual_coef(data.rows, len(data.X))
-        else:
-            self._set_dual_coef(np.arange(p), p)
+        numbers = data.rows if data.numbers is None else data.numbers
+        self._set_dual_coef(numbers[:p], len(data.X))
         importances = problem.machine.inputs.importances
         if importances is not None:
             self.feature_importances_ = by_column(self, to_numpy(importances))
@@ -339,10 +331,13 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         return [] if unseen is None else targets.doubts(unseen), unseen
 
     def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
-        alpha = to_numpy(self.machine_.alpha)
+        """Weights in the units of the targets: of the centres, or of all rows if each is a centre."""
+        weights = to_numpy(self.machine_.units.scale) * to_numpy(self.machine_.alpha).astype(np.float64)
         self._training_rows = rows
-        self.dual_coef_ = np.zeros((n_rows, alpha.shape[1]))  # zero on held-out rows
-        self.dual_coef_[rows] = to_numpy(self.machine_.units.scale) * alpha.astype(np.float64)
+        self.dual_coef_ = weights
+        if self.plan_.n_centers is None:
+            self.dual_coef_ = np.zeros((n_rows, weights.shape[1]))  # zero on held-out rows
+            self.dual_coef_[rows] = weights
 
     def _settings(self, resource: Resource | None = None) -> Settings:
         named = isinstance(self.kernel, str)
@@ -431,7 +426,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
                 "X_val": X_val,
                 "y_val": None if y_val is None else targets.encode(y_val),
                 "warm_start": old,
-                "centers": None if centers is None else own_centers(self, centers),
+                "centers": None if centers is None else own_centers(self, centers)[0],
             },
         )
 
@@ -460,9 +455,8 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
             machine, self._levelled = pass_over(self.machine_, data, settings, self.ridge_, seen, known)
         self.machine_, self.n_samples_seen_ = machine, seen
         self._calibration = None  # it was that of other weights
-        p = len(machine.alpha)
-        self._set_dual_coef(np.arange(p), p)
-        self.plan_ = replace(self.plan_, n=seen, n_centers=p)
+        self.plan_ = replace(self.plan_, n=seen, n_centers=len(machine.alpha))
+        self._set_dual_coef(self._training_rows, seen)
         return self
 
     def plan(

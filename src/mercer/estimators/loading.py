@@ -116,7 +116,7 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
         model.feature_importances_ = by_column(model, machine.inputs.importances.numpy())
     model.metadata_ = saved.metadata
     rows = stored_tensor(tensors, "training_rows", (n,), torch.int64)
-    check_indices("training_rows", rows, saved.n_rows)
+    check_indices("training_rows", rows, saved.n_rows if plan.n_centers is None else math.inf)
     too_many = f"the weights of {saved.n_rows} rows must fit into the memory of this machine"
     expect(saved.n_rows * n_outputs * machine.alpha.element_size() <= free_memory(), too_many)
     try:

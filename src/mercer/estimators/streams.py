@@ -154,6 +154,7 @@ def streamed_data(
         None if weight is None else weight[sampled],
         targets.strata(known.y[sampled]),
         targets.classify,
+        numbers=sampled,
         stream=streamed,
     )
     return found, sampled, held_out

@@ -90,11 +90,11 @@ def more_rows(estimator: Any, X: Any) -> Array | Tensor:
     return _filled(estimator, A) if has_gaps(A) else A
 
 
-def own_centers(estimator: Any, centers: Any) -> Array | Tensor:
-    """The user's own centres in random order, so that the first of them are a sample."""
+def own_centers(estimator: Any, centers: Any) -> tuple[Array | Tensor, Array]:
+    """The user's own centres in random order, so that the first are a sample; and their numbers."""
     found = more_rows(estimator, centers)
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0))
-    return found[order] if isinstance(found, Tensor) else found[order.numpy()]
+    return found[order] if isinstance(found, Tensor) else found[order.numpy()], order.numpy()
 
 
 def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None, Array | None]:

@@ -3,7 +3,8 @@
 With every row a centre, an epoch takes n² / 2 kernel values at first and n² later.  With p centres it
 takes
 
-    n (p + w / 2)       values: rows with the centres, and with w temporary ones, half of them on average
+    n (p + w / 2 + R)   values: rows with the centres, with w temporary ones (half of them on average)
+                        and with the R rows of their panel
     n p² / w            kept values read, or evaluated again: a pass over the centres for every w rows
 
 so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.
@@ -19,17 +20,13 @@ from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel
 from mercer.operators.storage import value_bytes
-from mercer.operators.tiled import panel_rows
-from mercer.planning.choose import (
-    ELEMENTWISE_FEATURES,
-    SUBSAMPLE_SIZE,
-    Requests,
-    choose,
-)
+from mercer.operators.tiled import TiledOperator, panel_rows
+from mercer.planning.choose import SUBSAMPLE_SIZE, Requests, choose
 from mercer.planning.keeping import keeping
 from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource
+from mercer.stopwatch import fastest
 
 # A run that is predicted to take no longer has every row as a centre; otherwise the number of centres is
 # the largest that takes no longer.
@@ -39,16 +36,27 @@ COUNTED_EPOCHS = 5
 # Where n rows take too long, so many centres take time that is worth while; and they are a power of two
 # times this number, so that it does not depend on the noise of a measurement.
 FEWEST_CENTRES = 1_000
+# Rows and columns of the kernel values that are timed, and how often; the fastest counts.
+TIMED_ROWS = 1_024
+TIMED_COLUMNS = 4_096
+TIMED_RUNS = 3
 # Of the memory, what K over the centres may take.
 CENTRES_SHARE = 0.5
 
 
-def value_seconds(resource: Resource, d: int, n_outputs: int, in_bytes: bool) -> float | None:
-    """Of one kernel value and its product with weights; None for a device whose rates are not known."""
+def value_seconds(kernel: Kernel, points: Points, n_outputs: int, resource: Resource) -> float | None:
+    """Of one kernel value and its product with weights; None for a device that is not here.
+
+    It is timed on the points themselves, since passes over kernel values cost more than the product for
+    some kernels and less for others, and rounded to a power of two: choices must not depend on noise.
+    """
     if resource.rates is None:
         return None
-    features = d / max(1.0, resource.integer_gain) if in_bytes else d
-    return resource.rates.feature * (features + n_outputs + ELEMENTWISE_FEATURES)
+    rows, columns = points[:TIMED_ROWS], points[:TIMED_COLUMNS]
+    operator = TiledOperator(kernel, rows, columns, n_outputs)
+    weights = columns.squared_norms.new_zeros(len(columns), n_outputs)
+    seconds = fastest(lambda: float(operator.times(weights)[0, 0]), TIMED_RUNS)
+    return float(2.0 ** round(math.log2(seconds / (len(rows) * len(columns)))))
 
 
 def all_centres_seconds(n: int, value: float) -> float:
@@ -56,9 +64,8 @@ def all_centres_seconds(n: int, value: float) -> float:
     return n * n * value * (COUNTED_EPOCHS - 0.5)
 
 
-def auto_centres(n: int, d: int, n_outputs: int, resource: Resource, in_bytes: bool) -> int | None:
-    """The number of centres for n rows; None for all of them."""
-    value = value_seconds(resource, d, n_outputs, in_bytes)
+def auto_centres(n: int, value: float | None, resource: Resource) -> int | None:
+    """The number of centres for n rows, a kernel value taking so many seconds; None for all of them."""
     if value is None or all_centres_seconds(n, value) <= SHORT_SECONDS:
         return None
     in_time = SHORT_SECONDS / (COUNTED_EPOCHS * n * value * 1.5)
@@ -79,10 +86,11 @@ def choose_with_centres(
     n_held_out: int,
     data_on_disk: bool,
     n_rows: int | None = None,
+    value: float | None = None,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
 
-    The points may be a sample of `n_rows`.
+    The points may be a sample of `n_rows`.  `value` is the time of a kernel value, if it is known.
     """
     n, d = n_rows or len(points), points.shape[1]
     # Estimates need points that are not in the subsample, and all of that are centres.
@@ -101,7 +109,6 @@ def choose_with_centres(
     m = requests.batch_size or plan.batch_size
     rows = max(m, panel_rows(points.device))
     kept = keeping(kernel, few[:p], plan.subsample_size, q, min(m, p), n_held_out, size)
-    value = value_seconds(resource, d, n_outputs, points.is_bytes)
     kept_memory = kept_bytes(
         resource.usable,
         work=centres_bytes(n, p, p, rows, n_outputs, plan.subsample_size, size),
@@ -130,8 +137,9 @@ def choose_with_centres(
         n_temporary=temporary,
     )
     if value is not None:
-        values = p + temporary / 2 + relative * p * p / temporary
-        epoch = n * values * value
+        values = p + rows + temporary / 2 + relative * p * p / temporary
+        levelling = 0.0 if resource.rates is None else resource.rates.feature * plan.subsample_size * q
+        epoch = n * (values * value + levelling)
         plan = replace(
             plan,
             first_epoch_seconds=epoch,

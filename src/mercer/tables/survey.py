@@ -252,7 +252,7 @@ def _about(columns: Sequence[Column]) -> Iterator[str]:
         width = sum(len(c.categories) for c in texts)
         merged = [c.name for c in texts if c.has_rare]
         yield (
-            f"{count_columns(len(texts))} of text hold {width:,} categories: "
+            f"{count_columns(len(texts))} of text with {width:,} categories: "
             f"{listed([c.name for c in texts])}"
         )
         if merged:

@@ -45,6 +45,7 @@ class Data:
     strata: Array | None = None  # (N,)  classes, whose shares a sample should keep
     classes: bool = False  # the columns of Y stand for classes, and not each for a number of its own
     centers: Matrix | None = None  # (p, d)  the user's own, in random order
+    numbers: Array | None = None  # by which the user knows centres that are no rows of X here
     stream: Streamed | None = None  # what is trained on, where the rows here are a sample of it
 
     @property
