@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mercer.cli.messages import CallError
-from mercer.cli.options import DateOrder, DecimalMark, Task
+from mercer.cli.option_groups import (
+    ClusterOptions,
+    ColumnOptions,
+    FileOptions,
+    ModelOptions,
+    TestOptions,
+)
+from mercer.cli.outputs import claim
 from mercer.estimators import KernelClassifier, KernelRegressor
+from mercer.files.container import check_is_file
 from mercer.planning.cost_model import (
     A100_FLOPS,
     A100_TRAFFIC,
@@ -50,37 +58,25 @@ class DataChoice:
     layout: Layout
 
 
-def data(
-    path: str,
-    target: str | None,
-    task: Task | None,
-    keep: Sequence[str] | None,
-    drop: Sequence[str] | None,
-    category: Sequence[str] | None,
-    number: Sequence[str] | None,
-    decimal: DecimalMark | None,
-    dates: DateOrder | None,
-    weight: str | None,
-    class_weight: Sequence[str] | None,
-    bounds: Bounds,
-    layout: Layout,
-) -> DataChoice:
+def data(path: str, columns: ColumnOptions, file: FileOptions) -> DataChoice:
     """The table and its columns, as the options of a command name them."""
-    both = set(category or ()) & set(number or ())
+    category, number = tuple(columns.category or ()), tuple(columns.number or ())
+    both = set(category) & set(number)
     if both:
         raise CallError(f"--category and --number both name {sorted(both)[0]!r}. Leave one of them out.")
+    decimal, dates = columns.decimal, columns.dates
     return DataChoice(
         path,
-        target,
-        task and task.value,
-        tuple(keep or ()),
-        tuple(drop or ()),
-        tuple(category or ()),
-        Wishes(tuple(number or ()), decimal=decimal and decimal.value, dates=dates and dates.value),
-        weight,
-        _class_weights(class_weight or ()),
-        bounds,
-        layout,
+        columns.target,
+        columns.task and columns.task.value,
+        tuple(columns.keep or ()),
+        tuple(columns.drop or ()),
+        category,
+        Wishes(number, decimal=decimal and decimal.value, dates=dates and dates.value),
+        columns.weight,
+        _class_weights(columns.class_weight or ()),
+        bounds(file),
+        layout(file),
     )
 
 
@@ -120,6 +116,11 @@ class TestChoice:
             raise CallError("--test-target can only be used with --test.")
 
 
+def test(given: TestOptions, seed: int) -> TestChoice:
+    """The rows that the options of a command measure on."""
+    return TestChoice(given.holdout, given.test, given.test_target, seed)
+
+
 @dataclass(frozen=True)
 class Places:
     """The files that `fit` writes, and the checkpoint it continues from."""
@@ -136,38 +137,53 @@ class Places:
             raise CallError("Model, report and checkpoint must be different files. Rename one of them.")
 
 
-def parameters(
-    kernel: str,
-    bandwidth: float | None,
-    ridge: float | None,
-    scale: str,
-    metric: bool,
-    centers: str,
-    memory: str,
-    device: str,
-    n_jobs: int | None,
-    seed: int,
-    epochs: int,
-) -> Parameters:
+def places(
+    output: str,
+    report: str | None,
+    checkpoint: str | None,
+    resume: str | None,
+    force: bool,
+    inputs: Sequence[str],
+) -> Places:
+    """The files that the options of `fit` name; none of them may replace one that is read."""
+    if resume is not None:
+        if not os.path.exists(resume):
+            raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
+        check_is_file(resume, "checkpoint")
+    if checkpoint is not None:
+        others = [path for path in inputs if path != resume]
+        claimed = claim(checkpoint, "--checkpoint", force=force or checkpoint == resume, inputs=others)
+        checkpoint = str(claimed)
+    return Places(
+        model=claim(output, "--output", force=force, inputs=inputs),
+        report=None if report is None else claim(report, "--report", force=force, inputs=inputs),
+        # By default, resuming keeps the same checkpoint up to date.
+        checkpoint=resume if checkpoint is None else checkpoint,
+        resume=resume,
+    )
+
+
+def parameters(given: ModelOptions) -> Parameters:
     """Parameters of an estimator, "auto" for what was not given."""
+    bandwidth, ridge = given.bandwidth, given.ridge
     if bandwidth is not None and not 0 < bandwidth < float("inf"):
         raise CallError(f"--bandwidth must be a positive number. Got {bandwidth}.")
     if ridge is not None and not 0 <= ridge < float("inf"):
         raise CallError(f"--ridge must be at least 0. Got {ridge}.")
-    check_jobs(n_jobs)
-    _size(memory, "--memory")
+    check_jobs(given.n_jobs)
+    _size(given.memory, "--memory")
     return {
-        "kernel": kernel,
+        "kernel": given.kernel.value,
         "bandwidth": "auto" if bandwidth is None else bandwidth,
         "ridge": "auto" if ridge is None else ridge,
-        "scale": SCALES[scale],
-        "metric": "auto" if metric else False,
-        "n_centers": number_of_centers(centers),
-        "memory_limit": memory,
-        "device": device,
-        "n_jobs": n_jobs,
-        "random_state": seed,
-        "max_iter": epochs,
+        "scale": SCALES[given.scale.value],
+        "metric": "auto" if given.metric else False,
+        "n_centers": number_of_centers(given.centers),
+        "memory_limit": given.memory,
+        "device": given.device,
+        "n_jobs": given.n_jobs,
+        "random_state": given.seed,
+        "max_iter": given.epochs,
     }
 
 
@@ -181,16 +197,11 @@ class Cluster:
     link: LinkCosts
 
 
-def cluster(
-    ranks: int | None,
-    memory: str | None,
-    flops: float | None,
-    traffic: float | None,
-    rate: float | None,
-    latency: float | None,
-    memory_limit: str,
-) -> Cluster | None:
+def cluster(options: ClusterOptions, memory_limit: str) -> Cluster | None:
     """The devices that the options describe; None if there are no such options."""
+    ranks, memory = options.ranks, options.device_memory
+    flops, traffic = options.device_flops, options.device_traffic
+    rate, latency = options.link_rate, options.link_latency
     rates = {
         "--device-flops": flops,
         "--device-traffic": traffic,
@@ -221,15 +232,15 @@ def cluster(
     )
 
 
-def bounds(max_columns: int, max_unpacked: str) -> Bounds:
+def bounds(file: FileOptions) -> Bounds:
     """How much a data file may claim."""
-    return Bounds(max_columns, _size(max_unpacked, "--max-unpacked"))
+    return Bounds(file.max_columns, _size(file.max_unpacked, "--max-unpacked"))
 
 
-def layout(encoding: str | None, header: bool | None, sheet: str | None) -> Layout:
+def layout(file: FileOptions) -> Layout:
     """How a data file is laid out."""
     try:
-        return Layout(encoding, header, sheet)
+        return Layout(file.encoding, file.header, file.sheet)
     except TableError as error:
         raise CallError(str(error)) from error
 

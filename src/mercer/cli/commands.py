@@ -6,62 +6,33 @@ completion must not wait for PyTorch.
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mercer.cli.option_groups import (
+    ClusterOptions,
+    ColumnOptions,
+    FileOptions,
+    ModelOptions,
+    TestOptions,
+    grouped,
+)
 from mercer.cli.options import (
-    Bandwidth,
-    Category,
-    Centers,
-    ClassWeight,
     Data,
-    DatesOption,
-    Decimal,
     DemoRows,
     Device,
-    DeviceFlops,
-    DeviceMemory,
-    DeviceTraffic,
-    Drop,
-    Encoding,
-    Epochs,
     Force,
-    Header,
-    Holdout,
     Jobs,
     Json,
-    Keep,
-    Kernel,
-    KernelOption,
-    LinkLatency,
-    LinkRate,
-    MaxColumns,
-    MaxUnpacked,
-    Memory,
-    Metric,
     ModelFile,
-    Number,
     OnError,
     OnErrorOption,
     Quiet,
-    Ranks,
-    Ridge,
-    Scale,
-    ScaleOption,
-    Seed,
-    Sheet,
-    Target,
-    TaskOption,
-    Test,
-    TestTarget,
     TrueTarget,
-    Weight,
 )
-from mercer.planning.memory import MOST_COLUMNS
 
 app = typer.Typer(
     name="mercer",
@@ -111,29 +82,13 @@ def _mercer(
         "mercer plan train.csv --target price --ranks 64 --device-memory 80GB",
     ),
 )
+@grouped
 def plan(
     data: Data,
-    target: Target = None,
-    task: TaskOption = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    category: Category = None,
-    number: Number = None,
-    decimal: Decimal = None,
-    dates: DatesOption = None,
-    weight: Weight = None,
-    class_weight: ClassWeight = None,
-    holdout: Holdout = None,
-    test: Test = None,
-    test_target: TestTarget = None,
-    kernel: KernelOption = Kernel.auto,
-    bandwidth: Bandwidth = None,
-    ridge: Ridge = None,
-    scale: ScaleOption = Scale.auto,
-    metric: Metric = True,
-    centers: Centers = "auto",
-    epochs: Epochs = 100,
-    memory: Memory = "auto",
+    columns: ColumnOptions,
+    measured: TestOptions,
+    machine: ModelOptions,
+    *,
     capacity: Annotated[
         float | None,
         typer.Option(
@@ -141,44 +96,21 @@ def plan(
             help="Plan for another machine with this capacity C_G, as mercer bench shows it there.",
         ),
     ] = None,
-    ranks: Ranks = None,
-    device_memory: DeviceMemory = None,
-    device_flops: DeviceFlops = None,
-    device_traffic: DeviceTraffic = None,
-    link_rate: LinkRate = None,
-    link_latency: LinkLatency = None,
-    device: Device = "auto",
-    n_jobs: Jobs = None,
-    seed: Seed = 0,
-    encoding: Encoding = None,
-    header: Header = None,
-    sheet: Sheet = None,
-    max_columns: MaxColumns = MOST_COLUMNS,
-    max_unpacked: MaxUnpacked = "auto",
+    cluster: ClusterOptions,
+    file: FileOptions,
     json: Json = False,
 ) -> None:
     """Show the plan for training on a table, on this machine or another one, without training."""
     from mercer.cli import choices, fitting, screens
 
-    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
-    cluster = choices.cluster(
-        ranks, device_memory, device_flops, device_traffic, link_rate, link_latency, memory
-    )
-    scored_on = choices.TestChoice(holdout, test, test_target, seed)
-    made, columns = fitting.plan(
-        choices.data(
-            *(data, target, task, keep, drop, category, number, decimal, dates),
-            *(weight, class_weight, bounds, layout),
-        ),
-        choices.parameters(
-            *(kernel.value, bandwidth, ridge, scale.value, metric, centers),
-            *(memory, device, n_jobs, seed, epochs),
-        ),
-        scored_on,
+    made, found = fitting.plan(
+        choices.data(data, columns, file),
+        choices.parameters(machine),
+        choices.test(measured, machine.seed),
         capacity,
-        cluster,
+        choices.cluster(cluster, machine.memory),
     )
-    screens.show_plan(made, json, columns.decisions)
+    screens.show_plan(made, json, found.decisions)
 
 
 @app.command(
@@ -189,6 +121,7 @@ def plan(
         "mercer fit train-images-idx3-ubyte.gz -t train-labels-idx1-ubyte.gz -o digits.mercer",
     ),
 )
+@grouped
 def fit(
     context: typer.Context,
     data: Data,
@@ -196,30 +129,10 @@ def fit(
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Save the model to this file."),
     ],
-    target: Target = None,
-    task: TaskOption = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    category: Category = None,
-    number: Number = None,
-    decimal: Decimal = None,
-    dates: DatesOption = None,
-    weight: Weight = None,
-    class_weight: ClassWeight = None,
-    holdout: Holdout = None,
-    test: Test = None,
-    test_target: TestTarget = None,
-    kernel: KernelOption = Kernel.auto,
-    bandwidth: Bandwidth = None,
-    ridge: Ridge = None,
-    scale: ScaleOption = Scale.auto,
-    metric: Metric = True,
-    centers: Centers = "auto",
-    epochs: Epochs = 100,
-    memory: Memory = "auto",
-    device: Device = "auto",
-    n_jobs: Jobs = None,
-    seed: Seed = 0,
+    columns: ColumnOptions,
+    measured: TestOptions,
+    machine: ModelOptions,
+    *,
     checkpoint: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Save the state of training to this file, for --resume."),
@@ -247,11 +160,7 @@ def fit(
             help="With --ranks, start them again up to this many times if one fails.",
         ),
     ] = 0,
-    encoding: Encoding = None,
-    header: Header = None,
-    sheet: Sheet = None,
-    max_columns: MaxColumns = MOST_COLUMNS,
-    max_unpacked: MaxUnpacked = "auto",
+    file: FileOptions,
     json: Json = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -262,40 +171,22 @@ def fit(
     training early and saves the best model so far.
     """
     from mercer.cli import choices, fit_screen, fitting, launching
-    from mercer.cli.messages import CallError
-    from mercer.cli.outputs import claim
-    from mercer.files.container import check_is_file
     from mercer.training.events.callbacks import Checkpoint
 
     speaks = launching.rank_here() == 0
-    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
-    scored_on = choices.TestChoice(holdout, test, test_target, seed)
-    if resume is not None:
-        if not os.path.exists(resume):
-            raise CallError(f"There is no checkpoint {resume!r} to --resume from. Check the spelling.")
-        check_is_file(resume, "checkpoint")
-    inputs = [path for path in (data, target, test, test_target, resume) if path is not None]
-    places = choices.Places(
-        model=claim(output, "--output", force=force, inputs=inputs),
-        report=None if report is None else claim(report, "--report", force=force, inputs=inputs),
-        # By default, resuming keeps the same checkpoint up to date.
-        checkpoint=resume if checkpoint is None else str(_checkpoint(checkpoint, resume, force, inputs)),
-        resume=resume,
+    asked, scored_on = choices.data(data, columns, file), choices.test(measured, machine.seed)
+    named = (data, columns.target, measured.test, measured.test_target, resume)
+    places = choices.places(
+        output, report, checkpoint, resume, force, [path for path in named if path is not None]
     )
-    parameters = choices.parameters(
-        *(kernel.value, bandwidth, ridge, scale.value, metric, centers),
-        *(memory, device, n_jobs, seed, epochs),
-    )
+    parameters = choices.parameters(machine)
     if ranks is not None:
         arguments = shlex.split(str(context.obj))[1:]
         raise typer.Exit(launching.launched(arguments, ranks, restarts, places.checkpoint))
     if places.checkpoint is not None:
         parameters["callbacks"] = [Checkpoint(places.checkpoint, checkpoint_minutes)]
     fitted = fitting.fit(
-        choices.data(
-            *(data, target, task, keep, drop, category, number, decimal, dates),
-            *(weight, class_weight, bounds, layout),
-        ),
+        asked,
         parameters,
         scored_on,
         places,
@@ -306,14 +197,6 @@ def fit(
         fit_screen.show_fit(fitted, json)
 
 
-def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[str]) -> Path:
-    from mercer.cli.outputs import claim
-
-    same = checkpoint == resume
-    others = [path for path in inputs if path != resume]
-    return claim(checkpoint, "--checkpoint", force=force or same, inputs=others)
-
-
 @app.command(
     short_help="Predict each row of a table.",
     epilog=_example(
@@ -321,9 +204,11 @@ def _checkpoint(checkpoint: str, resume: str | None, force: bool, inputs: list[s
         "mercer predict house.mercer new.csv --interval 0.9 --with id | head",
     ),
 )
+@grouped
 def predict(
     model: ModelFile,
     data: Data,
+    *,
     output: Annotated[
         str,
         typer.Option(
@@ -358,11 +243,7 @@ def predict(
         ),
     ] = False,
     on_error: OnErrorOption = OnError.stop,
-    encoding: Encoding = None,
-    header: Header = None,
-    sheet: Sheet = None,
-    max_columns: MaxColumns = MOST_COLUMNS,
-    max_unpacked: MaxUnpacked = "auto",
+    file: FileOptions,
     n_jobs: Jobs = None,
     json: Json = False,
     force: Force = False,
@@ -376,7 +257,7 @@ def predict(
     speaks = launching.rank_here() == 0
     if output == "-" and json:
         raise CallError("--json needs -o FILE, since the predictions go to standard output.")
-    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
+    bounds, layout = choices.bounds(file), choices.layout(file)
     check_ending(output)
     place = None if output == "-" else claim(output, "--output", force=force, inputs=[model, data])
     written = predicting.predict(
@@ -399,16 +280,14 @@ def predict(
 
 
 @app.command(epilog=_example("mercer evaluate house.mercer test.csv"))
+@grouped
 def evaluate(
     model: ModelFile,
     data: Data,
+    *,
     target: TrueTarget = None,
     on_error: OnErrorOption = OnError.stop,
-    encoding: Encoding = None,
-    header: Header = None,
-    sheet: Sheet = None,
-    max_columns: MaxColumns = MOST_COLUMNS,
-    max_unpacked: MaxUnpacked = "auto",
+    file: FileOptions,
     n_jobs: Jobs = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -417,7 +296,7 @@ def evaluate(
     from mercer.cli import choices, launching, predicting, screens
 
     speaks = launching.rank_here() == 0
-    bounds, layout = choices.bounds(max_columns, max_unpacked), choices.layout(encoding, header, sheet)
+    bounds, layout = choices.bounds(file), choices.layout(file)
     measures, evaluation, notes = predicting.evaluate(
         model,
         data,
@@ -436,10 +315,12 @@ def evaluate(
     short_help="Write a report on a model to an HTML file.",
     epilog=_example("mercer report house.mercer test.csv -o house.html"),
 )
+@grouped
 def report(
     context: typer.Context,
     model: ModelFile,
     data: Data,
+    *,
     output: Annotated[
         str | None,
         typer.Option(
@@ -451,11 +332,7 @@ def report(
     ] = None,
     target: TrueTarget = None,
     on_error: OnErrorOption = OnError.stop,
-    encoding: Encoding = None,
-    header: Header = None,
-    sheet: Sheet = None,
-    max_columns: MaxColumns = MOST_COLUMNS,
-    max_unpacked: MaxUnpacked = "auto",
+    file: FileOptions,
     n_jobs: Jobs = None,
     json: Json = False,
     force: Force = False,
@@ -474,8 +351,8 @@ def report(
         target,
         place,
         command=str(context.obj),
-        bounds=choices.bounds(max_columns, max_unpacked),
-        layout=choices.layout(encoding, header, sheet),
+        bounds=choices.bounds(file),
+        layout=choices.layout(file),
         skip=on_error.value == "skip",
         n_jobs=n_jobs,
         quiet=quiet or not speaks,
