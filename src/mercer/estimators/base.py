@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
-from mercer.data.rows import Array, Matrix, take
+from mercer.data.rows import Array, Matrix
 from mercer.engine import (
-    Data,
     Events,
-    Fitted,
-    Limits,
-    Origin,
-    Requests,
     Resource,
     Saved,
-    SettingRequest,
-    Settings,
-    fit,
-    pass_over,
     prepare,
 )
-from mercer.estimators.answers import Answers, fitted_calibration
+from mercer.estimators.answers import Answers
 from mercer.estimators.fit_warnings import warn_after_fit
-from mercer.estimators.holdout import arrange, holds_out
-from mercer.estimators.parameters import DECISIVE, check_parameters
-from mercer.estimators.preparation import by_column, category_places
+from mercer.estimators.holdout import arranged
+from mercer.estimators.parameters import check_parameters
+from mercer.estimators.passes import train_on_stream
 from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, shared_decision
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
+from mercer.estimators.settings import origin_of, settings_of
 from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
 from mercer.estimators.streams import (
-    FirstPass,
-    first_centers,
     first_pass,
     is_stream,
     refuse_with_stream,
     seed_of,
-    streamed_data,
 )
 from mercer.estimators.targets import Targets, Unseen
+from mercer.estimators.training import run
 from mercer.estimators.validation import (
     as_numpy,
     finite_predictions,
@@ -61,12 +50,12 @@ from mercer.estimators.validation import (
     to_numpy,
     training_data,
 )
+from mercer.estimators.warm_start import as_last_time, weights_to_start_from
 from mercer.kernels import KernelLike
 from mercer.model.machine import KernelMachine
 from mercer.model.torch_module import MachineModule
 from mercer.operators.pool import release_memory
 from mercer.operators.workers import threads
-from mercer.planning.memory import parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import find_device
 from mercer.processes.group import Group
@@ -214,33 +203,26 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
             seed = seed_of(self.random_state)
             known = first_pass(self, X, seed)
             if not known.is_whole:
-                return self._train_on_stream(X, known, seed, events)
+                return train_on_stream(self, X, known, seed, events)
             X, y, sample_weight = known.X, known.y[known.numbers], known.sample_weight
             sample_weight = None if sample_weight is None else sample_weight[known.numbers]
         X, y, sample_weight, targets = self._validate(X, y, sample_weight, group)
         X_val, y_val = held_out_data(self, *whole(X_val, y_val, group))
         weight = self._row_weights(sample_weight, y)
-        settings, old = self._settings(), None
+        settings, old = settings_of(self), None
         if self.warm_start and hasattr(self, "dual_coef_"):
-            old = self._weights_to_start_from(X, targets.encode(y))
-            # Weights belong to the kernel they were trained with, and to the features it saw.
-            inputs = self.machine_.inputs
-            setting = replace(
-                settings.setting,
-                kernel=self.kernel_,
-                ridge=self.ridge_,
-                scale=False,
-                inputs=None if inputs.scale is None else inputs,
+            old, settings = (
+                weights_to_start_from(self, X, targets.encode(y)),
+                as_last_time(self, settings),
             )
-            settings = replace(settings, setting=setting)
-        origin = self._origin(X, y, targets, weight, X_val, y_val, old, centers)
+        origin = origin_of(self, X, y, targets, weight, X_val, y_val, old, centers)
         saved = None
         if group is None:
             saved = None if resume is None else Saved.read(resume, origin)
         else:
             check_same(group, facts(self, origin))
             saved = saved_run(resume, self.callbacks, origin, group)
-        data, held_out = self._arranged(X, y, targets, weight, X_val, y_val, saved, group)
+        data, held_out = arranged(self, X, y, targets, weight, X_val, y_val, saved, group)
         if centers is not None:
             rows, numbers = own_centers(self, centers)
             data = replace(data, centers=rows, numbers=numbers)
@@ -248,216 +230,9 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
             y_val = y[held_out]
 
         options = {"start_from": old, "resume": saved, "held_out": held_out, "origin": origin}
-        notes = self._run(data, targets, settings, y, y_val, events, group=group, **options)
+        notes = run(self, data, targets, settings, y, y_val, events, group=group, **options)
         losses = [] if self.columns_ is None else self.columns_.losses
         return [*notes, *losses]
-
-    def _run(
-        self,
-        data: Data,
-        targets: Targets,
-        settings: Settings,
-        y: Array,
-        y_val: Array | None,
-        events: Events,
-        **options: Any,
-    ) -> list[str]:
-        """Train, and set the fitted attributes; what the user should know of them."""
-
-        def snapshot(fitted: Fitted) -> KernelEstimator:
-            model = copy.copy(self)
-            model._commit(fitted, data, targets, y, y_val)
-            return model
-
-        def score(decision: torch.Tensor) -> float:
-            assert y_val is not None
-            return targets.score(y_val, to_numpy(decision))
-
-        fitted = fit(data, settings, score=score, events=events, snapshot=snapshot, **options)
-        notes, unseen = self._commit(fitted, data, targets, y, y_val)
-        self._calibration = fitted_calibration(fitted, data, targets, self._logit_scale, unseen)
-        return notes
-
-    def _train_on_stream(self, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
-        """Fit on a stream of which only a sample fits into memory."""
-        targets, y = self._read_targets(known.y)
-        known = replace(known, y=y)
-        weight = self._row_weights(known.sample_weight, y)
-        hold_out = holds_out(self.early_stopping, len(y), self.ridge == "auto")
-        fraction = self.validation_fraction
-        parts = streamed_data(self, rows, known, targets, weight, fraction, hold_out, seed)
-        data, sampled, held_out = parts
-        y_val = y[held_out] if len(held_out) else None
-        return self._run(data, targets, self._settings(), y[sampled], y_val, events)
-
-    def _commit(
-        self, fitted: Fitted, data: Data, targets: Targets, y: Array, y_val: Array | None
-    ) -> tuple[list[str], Unseen | None]:
-        """Set the fitted attributes; what the user should know of them, and decisions on other rows."""
-        problem, outcome = fitted.problem, fitted.outcome
-        self.machine_ = fitted.machine
-        self.plan_ = problem.plan
-        self.eigenvalues_ = np.array(problem.plan.eigenvalues)
-        self.history_ = outcome.history
-        self.selection_ = problem.selection
-        self.converged_ = outcome.converged
-        self.stop_reason_ = outcome.reason
-        self.n_iter_ = len(outcome.history)
-        self.best_epoch_, self.best_loss_ = outcome.best_epoch, outcome.best_loss
-        self.kernel_ = problem.kernel
-        self.bandwidth_ = getattr(problem.kernel, "bandwidth", None)
-        self.ridge_ = problem.ridge
-        self.metadata_: dict[str, Any] = {}  # that of a loaded file belongs to the model in it
-        p = problem.plan.n_centers
-        numbers = data.rows if data.numbers is None else data.numbers
-        self._set_dual_coef(numbers[:p], len(data.X))
-        importances = problem.machine.inputs.importances
-        if importances is not None:
-            self.feature_importances_ = by_column(self, to_numpy(importances))
-        elif hasattr(self, "feature_importances_"):
-            del self.feature_importances_
-        f, left_out = outcome.validation_predictions, problem.left_out
-        unseen = None
-        if f is not None and y_val is not None:
-            unseen = Unseen(y_val, to_numpy(problem.machine.units.decode(f)))
-        elif left_out is not None:
-            unseen = Unseen(y[left_out.rows], left_out.decisions, left_out.weights)
-        self.left_out_score_ = None
-        if left_out is not None:
-            parts = (y[left_out.rows], left_out.decisions, left_out.weights)
-            self.left_out_score_ = targets.score(*parts)
-        self._commit_targets(targets, unseen)
-        self._calibration = None  # a snapshot has none
-        return [] if unseen is None else targets.doubts(unseen), unseen
-
-    def _set_dual_coef(self, rows: Array, n_rows: int) -> None:
-        """Weights in the units of the targets: of the centres, or of all rows if each is a centre."""
-        weights = to_numpy(self.machine_.units.scale) * to_numpy(self.machine_.alpha).astype(np.float64)
-        self._training_rows = rows
-        self.dual_coef_ = weights
-        if self.plan_.n_centers is None:
-            self.dual_coef_ = np.zeros((n_rows, weights.shape[1]))  # zero on held-out rows
-            self.dual_coef_[rows] = weights
-
-    def _settings(self, resource: Resource | None = None) -> Settings:
-        named = isinstance(self.kernel, str)
-        return Settings(
-            setting=SettingRequest(
-                kernel=self.kernel,
-                bandwidth=_number(self.bandwidth) if named else None,
-                ridge=_number(self.ridge),
-                scale=self.scale,
-                categorical_features=category_places(self),
-                metric=self.metric == "auto",
-                n_pca_components=self.n_pca_components,
-            ),
-            requests=Requests(
-                subsample_size=_number(self.subsample_size),
-                preconditioner_rank=_number(self.preconditioner_rank),
-                batch_size=_number(self.batch_size),
-                step_size=_number(self.step_size),
-            ),
-            limits=Limits(self.max_iter, self.interpolation_tol, self.n_iter_no_change, self.tol),
-            dtype=torch.float64 if self.precision == "float64" else torch.float32,
-            device=find_device(self.device),
-            resource=resource,
-            memory=parse_memory(self.memory_limit),
-            n_centers=self.n_centers,
-        )
-
-    def _arranged(
-        self,
-        X: Matrix,
-        y: Array,
-        targets: Targets,
-        weight: Array | None,
-        X_val: Matrix | None,
-        y_val: Array | None,
-        saved: Saved | None = None,
-        group: Group | None = None,
-    ) -> tuple[Data, Array]:
-        """The data with its training rows and held-out part, and the numbers of the rows held out."""
-        rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
-        if saved is not None:
-            rows, held_out = saved.rows, saved.held_out
-        else:
-            chosen = self.ridge == "auto"
-            hold_out = X_val is None and holds_out(self.early_stopping, len(rows), chosen)
-            fraction, seed = self.validation_fraction, self.random_state
-            if group is not None:  # without a seed, that of rank 0
-                seed = group.from_first(check_random_state(seed))
-            rows, held_out = arrange(rows, y, targets, fraction, hold_out, seed)
-        if len(held_out):
-            X_val, y_val = take(X, held_out), y[held_out]
-        Y_val = None if y_val is None else targets.encode(y_val)
-        return (
-            Data(
-                X,
-                targets.encode(y),
-                rows,
-                X_val,
-                Y_val,
-                weight,
-                targets.strata(y),
-                targets.classify,
-            ),
-            held_out,
-        )
-
-    def _origin(
-        self,
-        X: Matrix,
-        y: Array,
-        targets: Targets,
-        weight: Array | None,
-        X_val: Matrix | None,
-        y_val: Array | None,
-        old: Array | None,
-        centers: Any = None,
-    ) -> Origin:
-        """What decides the result of this fit, by the names that the user knows."""
-        parameters = {name: getattr(self, name) for name in DECISIVE}
-        return Origin(
-            parameters,
-            lambda: {
-                "X": X,
-                "y": targets.encode(y),
-                "sample_weight": weight,
-                "X_val": X_val,
-                "y_val": None if y_val is None else targets.encode(y_val),
-                "warm_start": old,
-                "centers": None if centers is None else own_centers(self, centers)[0],
-            },
-        )
-
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: Callable[[Self], None]) -> Self:
-        """One pass over the rows; the first call fits a model to them, which `first` prepares."""
-        check_parameters(self)
-        if not hasattr(self, "machine_"):
-            model = self._twin()
-            model.n_centers = first_centers(self.n_centers, len(X))
-            first(model)
-            model._fit(X, y, sample_weight, None, None, None)
-            model.n_centers = self.n_centers
-            model.n_samples_seen_ = len(X)
-            self.__dict__ = model.__dict__
-            return self
-        with threads(self.n_jobs):
-            x, y = more_rows(self, X), np.asarray(as_numpy(y))
-            if len(x) != len(y):
-                raise ValueError(f"`X` and `y` must have as many rows. Got {len(x)} and {len(y)}.")
-            weight = self._row_weights(sample_weight, y)
-            Y = self._targets.encode(y)
-            data = Data(x, Y, np.arange(len(y)), None, None, weight, None, self._targets.classify)
-            seen = getattr(self, "n_samples_seen_", len(self.machine_.alpha)) + len(y)
-            settings = replace(self._settings(), device=self.machine_.device)
-            known = self.__dict__.get("_levelled")
-            machine, self._levelled = pass_over(self.machine_, data, settings, self.ridge_, seen, known)
-        self.machine_, self.n_samples_seen_ = machine, seen
-        self._calibration = None  # it was that of other weights
-        self.plan_ = replace(self.plan_, n=seen, n_centers=len(machine.alpha))
-        self._set_dual_coef(self._training_rows, seen)
-        return self
 
     def plan(
         self, X: Any, y: Any, *, sample_weight: Any = None, resource: Resource | None = None
@@ -473,8 +248,8 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
             X, y, sample_weight, targets = model._validate(X, y, sample_weight, group)
             weight = model._row_weights(sample_weight, y)
-            data, _ = model._arranged(X, y, targets, weight, None, None, None, group)
-            return prepare(data, model._settings(resource), group=group).plan
+            data, _ = arranged(model, X, y, targets, weight, None, None, None, group)
+            return prepare(data, settings_of(model, resource), group=group).plan
 
     def _validate(
         self, X: Any, y: Any, sample_weight: Any, group: Group | None
@@ -492,24 +267,6 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
 
     def _row_weights(self, sample_weight: Any, y: Array) -> Array | None:
         return row_weights(sample_weight, y)
-
-    def _weights_to_start_from(self, X: Matrix, Y: Array) -> Array:
-        """The weights of the last fit for the first rows, which must be the rows it saw."""
-        old = self.dual_coef_
-        if self.plan_.n_centers is not None:
-            raise ValueError(
-                "`warm_start` needs a model in which every row is a centre. Got one of "
-                f"{self.plan_.n_centers:,} centres: fit with n_centers=None, or use `partial_fit`."
-            )
-        if len(X) < len(old) or Y.shape[1] != old.shape[1]:
-            raise ValueError(
-                f"With `warm_start`, X must begin with the {len(old)} rows of the last fit, and y have "
-                f"its {old.shape[1]} outputs. Got {len(X)} rows and {Y.shape[1]} outputs: fit a new "
-                "model instead."
-            )
-        weights = np.zeros((len(X), old.shape[1]))
-        weights[: len(old)] = old
-        return weights
 
     def _decision(self, X: Any) -> Array:
         """f(x) for each row, (m, l)."""
@@ -581,8 +338,3 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _number(value: Any) -> Any:
-    """The number given, None for "auto"."""
-    return None if isinstance(value, str) else value

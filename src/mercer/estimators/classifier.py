@@ -14,6 +14,7 @@ from typing_extensions import Self
 from mercer.data.rows import Array
 from mercer.estimators.base import KernelEstimator
 from mercer.estimators.conformal import check_share, mass_above
+from mercer.estimators.passes import partial_fit
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets, Unseen
 from mercer.estimators.validation import like
 from mercer.kernels import KernelLike
@@ -265,7 +266,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         def first(model: Self) -> None:
             model._all_classes = None if classes is None else np.unique(classes)
 
-        return self._partial_fit(X, y, sample_weight, first)
+        partial_fit(self, X, y, sample_weight, first)
+        return self
 
     def _read_targets(self, y: Array) -> tuple[Targets, Array]:
         return Labels.of(y, self.__dict__.pop("_all_classes", None))

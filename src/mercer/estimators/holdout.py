@@ -9,8 +9,10 @@ import torch
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
-from mercer.data.rows import Array
+from mercer.data.rows import Array, Matrix, take
+from mercer.engine import Data, Saved
 from mercer.estimators.targets import Targets
+from mercer.processes.group import Group
 
 # Below this many rows, all are needed for training.
 FEWEST_FOR_HOLDOUT = 500
@@ -50,6 +52,46 @@ def arrange(
     generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
     # A random order, the subsample being its first s rows.
     return rows[torch.randperm(len(rows), generator=generator).numpy()], held_out
+
+
+def arranged(
+    model: Any,
+    X: Matrix,
+    y: Array,
+    targets: Targets,
+    weight: Array | None,
+    X_val: Matrix | None,
+    y_val: Array | None,
+    saved: Saved | None = None,
+    group: Group | None = None,
+) -> tuple[Data, Array]:
+    """The data with its training rows and held-out part, and the numbers of the rows held out."""
+    rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
+    if saved is not None:
+        rows, held_out = saved.rows, saved.held_out
+    else:
+        chosen = model.ridge == "auto"
+        hold_out = X_val is None and holds_out(model.early_stopping, len(rows), chosen)
+        fraction, seed = model.validation_fraction, model.random_state
+        if group is not None:  # without a seed, that of rank 0
+            seed = group.from_first(check_random_state(seed))
+        rows, held_out = arrange(rows, y, targets, fraction, hold_out, seed)
+    if len(held_out):
+        X_val, y_val = take(X, held_out), y[held_out]
+    Y_val = None if y_val is None else targets.encode(y_val)
+    return (
+        Data(
+            X,
+            targets.encode(y),
+            rows,
+            X_val,
+            Y_val,
+            weight,
+            targets.strata(y),
+            targets.classify,
+        ),
+        held_out,
+    )
 
 
 def _strata(labels: Array | None, size: int) -> Array | None:

@@ -17,6 +17,7 @@ from mercer.estimators.preparation import by_column, column_names
 from mercer.estimators.regressor import KernelRegressor
 from mercer.estimators.saved_model import SavedModel, is_plain
 from mercer.estimators.targets import Labels, Numbers
+from mercer.estimators.training import set_dual_coef
 from mercer.files.checkpoint import MAY_BE_NAN
 from mercer.files.checks import check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file
@@ -120,7 +121,7 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     too_many = f"the weights of {saved.n_rows} rows must fit into the memory of this machine"
     expect(saved.n_rows * n_outputs * machine.alpha.element_size() <= free_memory(), too_many)
     try:
-        model._set_dual_coef(rows.numpy(), saved.n_rows)
+        set_dual_coef(model, rows.numpy(), saved.n_rows)
     except MemoryError as error:  # a process may have less than there is
         raise ValueError(too_many) from error
 

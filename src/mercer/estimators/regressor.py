@@ -13,6 +13,7 @@ from mercer.data.rows import Array
 from mercer.estimators.base import KernelEstimator
 from mercer.estimators.calibration import error_sizes
 from mercer.estimators.conformal import check_share
+from mercer.estimators.passes import partial_fit
 from mercer.estimators.targets import Numbers, Targets
 from mercer.estimators.validation import like
 
@@ -71,7 +72,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
         order, the model is near the one that `fit` would find with the same centres, but not the
         solution of its equations; where the rows change with time, it follows them.
         """
-        return self._partial_fit(X, y, sample_weight, lambda model: None)
+        partial_fit(self, X, y, sample_weight)
+        return self
 
     def _read_targets(self, y: Array) -> tuple[Targets, Array]:
         return Numbers(single=y.ndim == 1), y
