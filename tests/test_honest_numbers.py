@@ -293,7 +293,7 @@ class Crash:
         return method
 
 
-@pytest.mark.parametrize("when", ["on_fit_begin", "on_panel_end", "on_epoch_end"])
+@pytest.mark.parametrize("when", ["on_stage", "on_fit_begin", "on_panel_end", "on_epoch_end"])
 def test_a_refit_that_fails_leaves_the_old_model_whole(rng, when):
     X = rng.normal(size=(120, 3))
     y = np.where(X[:, 0] > 0, "cat", "dog")

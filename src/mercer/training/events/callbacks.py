@@ -54,6 +54,13 @@ class Callback:
     `stop_reason_`.
     """
 
+    def on_stage(self, text: str) -> None:
+        """Before training, at each stage of the preparation, such as each setting that is tried.
+
+        An exception that is raised here, or in any of these methods, ends `fit` and leaves the estimator
+        as it was.
+        """
+
     def on_fit_begin(self, plan: Plan) -> None:
         """Before the first epoch."""
 

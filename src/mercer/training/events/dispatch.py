@@ -30,6 +30,8 @@ class Events:
         """Something before training that has no steps to count."""
         if self.console is not None:
             self.console.on_stage(text)
+        for callback in self.callbacks:
+            callback.on_stage(text)
 
     def on_plan(self, plan: Plan) -> None:
         """The plan is made, and training begins."""
