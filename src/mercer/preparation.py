@@ -167,6 +167,7 @@ def prepare(
             *(kernel, known, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk),
             n_rows=len(y),
             value=value,
+            solves=_may_solve_centres(data, settings, ridge, kernel),
         )
         machine = KernelMachine(kernel, chosen.inputs, centres, y.new_zeros(p, y.shape[1]), units)
         rows: Points | StreamedPoints = points
@@ -245,6 +246,17 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
         and widest(settings.device) == torch.float64
         and (isinstance(setting.kernel, str) or not isinstance(as_kernel(setting.kernel, 1.0), Custom))
         and is_small(len(data.rows), data.Y.shape[1], resource)
+    )
+
+
+def _may_solve_centres(data: Data, settings: Settings, ridge: float, kernel: Kernel) -> bool:
+    """Whether the equations of few centres may be solved at once: nothing is fixed that belongs to
+    descent, and where there is no ridge, no held-out part says when to stop."""
+    return (
+        settings.requests == Requests()
+        and widest(settings.device) == torch.float64
+        and not isinstance(kernel, Custom)
+        and (ridge > 0 or data.n_held_out == 0)
     )
 
 

@@ -98,6 +98,18 @@ class CentresOperator:
         self._tiled.summation.workers.run(work, len(parts))
         return found
 
+    def values(self, rows: slice) -> Tensor:
+        """K(centres, rows), (p, R), until the next panel."""
+        points, parts = self.rows[rows], self._tiled.between(0, len(self.centres))
+        found = shaped(self._memory, len(self.centres), len(points))
+
+        def work(i: int, worker: int) -> None:
+            c = parts[i]
+            self.kernel.block(self.centres[c], points, out=found[c])
+
+        self._tiled.summation.workers.run(work, len(parts))
+        return found
+
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         """K(rows, centres) @ weights of the centres, (R, l)."""
         rows = slice(0, len(self.rows)) if rows is None else rows

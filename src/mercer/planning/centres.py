@@ -7,26 +7,36 @@ takes
                         and with the R rows of their panel
     n p² / w            kept values read, or evaluated again: a pass over the centres for every w rows
 
-so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.
+so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.  To
+predict the time of an epoch, one panel is worked on as in training, and the rest is counted.
+
+Few centres have their equations solved at once instead (`direct.py`), where that is predicted to be
+sooner than the epochs of descent.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel
+from mercer.method.schedule import make_schedule
+from mercer.method.step import descend
+from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.storage import value_bytes
 from mercer.operators.tiled import TiledOperator, panel_rows
-from mercer.planning.choose import SUBSAMPLE_SIZE, Requests, choose
+from mercer.operators.to_centres import CentresOperator
+from mercer.operators.workers import small_operations
+from mercer.planning.choose import ELEMENTWISE_FEATURES, SUBSAMPLE_SIZE, Requests, choose
+from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
 from mercer.planning.keeping import keeping
 from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource
-from mercer.stopwatch import fastest
+from mercer.stopwatch import Stopwatch, fastest
 
 # A run that is predicted to take no longer has every row as a centre; otherwise the number of centres is
 # the largest that takes no longer.
@@ -40,6 +50,8 @@ FEWEST_CENTRES = 1_000
 TIMED_ROWS = 1_024
 TIMED_COLUMNS = 4_096
 TIMED_RUNS = 3
+# Panels that are rehearsed, each with a first and a second time, and the fastest counts.
+REHEARSALS = 2
 # Of the memory, what K over the centres may take.
 CENTRES_SHARE = 0.5
 
@@ -87,12 +99,23 @@ def choose_with_centres(
     data_on_disk: bool,
     n_rows: int | None = None,
     value: float | None = None,
+    solves: bool = False,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
 
     The points may be a sample of `n_rows`.  `value` is the time of a kernel value, if it is known.
+    `solves` allows to solve the equations at once.
     """
     n, d = n_rows or len(points), points.shape[1]
+    feature = 1.0 if resource.rates is None else resource.rates.feature
+    counted = (d + n_outputs + ELEMENTWISE_FEATURES) * feature if value is None else value
+    if solves and solves_centres(n, p, n_outputs, counted, feature, COUNTED_EPOCHS, resource):
+        plan, nothing = direct_centres_plan(kernel, points, n, p, n_outputs, resource, ridge)
+        plan = replace(plan, data_on_disk=data_on_disk, n_held_out=n_held_out)
+        if value is not None:
+            seconds = normal_seconds(n, p, value, feature)
+            plan = _with_seconds(plan, seconds, 1, all_centres_seconds(n, value))
+        return plan, nothing
     # Estimates need points that are not in the subsample, and all of that are centres.
     few = points[: p + FRESH_POINTS]
     if requests.subsample_size is not None and requests.subsample_size > p:
@@ -121,9 +144,11 @@ def choose_with_centres(
     whole = kept_memory >= kept.wanted
     relative = 1.0
     if value is not None and resource.rates is not None and whole:
-        byte = resource.rates.reading(n_outputs, value_bytes(kept.code, size))
-        relative = min(1.0, 2 * byte * value_bytes(kept.code, size) / value)
-    temporary = min(n, max(rows, int(p * min(1.0, math.sqrt(2 * relative)))))
+        stored = value_bytes(kept.code, size)
+        relative = min(1.0, resource.rates.reading(n_outputs, stored) * stored / value)
+    # A power of two, so that it does not depend on the noise of a measurement.
+    share = 2.0 ** round(math.log2(math.sqrt(2 * relative)))
+    temporary = min(n, max(rows, int(p * min(1.0, share))))
     plan = replace(
         plan,
         n=n,
@@ -136,15 +161,69 @@ def choose_with_centres(
         n_centers=p,
         n_temporary=temporary,
     )
-    if value is not None:
-        values = p + rows + temporary / 2 + relative * p * p / temporary
-        levelling = 0.0 if resource.rates is None else resource.rates.feature * plan.subsample_size * q
-        epoch = n * (values * value + levelling)
-        plan = replace(
-            plan,
-            first_epoch_seconds=epoch,
-            later_epoch_seconds=epoch,
-            expected_epochs=COUNTED_EPOCHS,
-            all_centers_seconds=all_centres_seconds(n, value),
-        )
-    return plan, levelled
+    if value is None:
+        return plan, levelled
+    panel = _panel_seconds(kernel, few, plan, levelled)
+    # A pass over the centres takes their steps, and reads all values of K over them.
+    projection = panel.steps * p / panel.rows + relative * p * p * value
+    epoch = n / panel.rows * panel.all_with(temporary / 2) + n / temporary * projection
+    every = all_centres_seconds(n, value)
+    return _with_seconds(plan, epoch, COUNTED_EPOCHS, every), levelled
+
+
+def _with_seconds(plan: Plan, epoch: float, epochs: int, all_centres: float) -> Plan:
+    return replace(
+        plan,
+        first_epoch_seconds=epoch,
+        later_epoch_seconds=epoch,
+        expected_epochs=epochs,
+        all_centers_seconds=all_centres,
+    )
+
+
+@dataclass(frozen=True)
+class PanelSeconds:
+    """Of a panel of so many rows, as in training, with no temporary centres but its own rows."""
+
+    rows: int
+    columns: int  # the centres, and the rows themselves
+    values: float  # kernel values, their products and levelling
+    transposed: float  # products with the centres, after the steps
+    steps: float
+
+    def all_with(self, temporary: float) -> float:
+        """Of a panel with so many temporary centres before it."""
+        return self.values * (1 + temporary / self.columns) + self.transposed + self.steps
+
+
+def _panel_seconds(kernel: Kernel, few: Points, plan: Plan, levelled: LevelledKernel) -> PanelSeconds:
+    """Time a panel of the last of a few points, of which the first p are the centres."""
+    p, l = plan.n_weighted, plan.n_outputs
+    at_once = min(panel_rows(few.device), len(few))
+    schedule = make_schedule(at_once, 0, plan.batch_size, at_once, triangular=False)
+    rows, visit = few[len(few) - at_once :], schedule.visits(1)[0]
+    operator = CentresOperator(
+        *(kernel, rows, few[:p], l), basis=levelled.V, rows_at_once=at_once, kept_rows=at_once
+    )
+    like = few.squared_norms
+    model = ExpansionWithTemporaries(like.new_zeros(p, l), at_once)
+    still = replace(plan.step, eta=0.0)  # does all the arithmetic and cannot diverge
+    y, safe, both = like.new_ones(at_once, l), like.new_ones(at_once, 1), like.new_ones(at_once, 2 * l)
+    best = [math.inf] * 3
+    with small_operations(few.device):
+        for _ in range(REHEARSALS):
+            model.clear()
+            operator.clear()
+            model.make_room(visit.panel.rows)
+            with Stopwatch() as values:
+                known = operator.panel(visit.panel.rows, model.weights, 0)
+                float(known.f[0, 0])  # waits for the device
+            with Stopwatch() as steps:
+                for _, losses in descend(visit, known, levelled, model, still, y, safe):
+                    float(losses.error)
+            with Stopwatch() as transposed:
+                float(operator.transposed(both[: len(visit.panel)])[0, 0])
+            took = (values, transposed, steps)
+            best = [min(a, watch.seconds) for a, watch in zip(best, took, strict=True)]
+    R = len(visit.panel)
+    return PanelSeconds(R, p + R, *best)

@@ -1,6 +1,15 @@
-"""Few rows: the plan to solve the equations at once, with all rows in one batch and nothing levelled."""
+"""The plan to solve the equations at once, with nothing levelled.
+
+Few rows are one batch.  Of few centres, the equations are added up in one pass over the rows, at
+
+    n p² / 2 + 3 p³   multiplications in float64, each as long as two in float32,
+
+which is less than the kernel values of a few epochs up to some thousands of centres.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
@@ -9,8 +18,9 @@ from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FreshEstimate
 from mercer.method.preconditioner import LevelledKernel, nothing_levelled
 from mercer.method.step import best_step_size
+from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import small_operations
-from mercer.planning.memory import work_bytes
+from mercer.planning.memory import normal_bytes, work_bytes
 from mercer.planning.plan import Plan, of_the_run
 from mercer.planning.resource import Resource
 
@@ -19,6 +29,10 @@ MOST_DIRECT_ROWS = 3_000
 # Points whose spectrum is shown.
 SPECTRUM_POINTS = 500
 DOUBLE_SIZE = 8
+# Multiplications in float32 that take as long as one in float64.
+DOUBLE_WORK = 2
+# Kernel values of an epoch of descent with delayed projections, in units of n p.
+EPOCH_VALUES = 2.5
 
 
 def is_small(n: int, n_outputs: int, resource: Resource) -> bool:
@@ -63,3 +77,28 @@ def direct_plan(
         direct=True,
     )
     return plan, nothing_levelled(points.squared_norms)
+
+
+def normal_seconds(n: int, p: int, value: float, feature: float) -> float:
+    """Of adding up and solving the equations of p centres, a kernel value and a multiplication in
+    float32 taking so long."""
+    return n * p * value + DOUBLE_WORK * feature * (n * p * p / 2 + 3 * p**3)
+
+
+def solves_centres(
+    n: int, p: int, n_outputs: int, value: float, feature: float, epochs: int, resource: Resource
+) -> bool:
+    """Whether the equations of p centres are solved sooner than so many epochs end, in the memory."""
+    size = resource.element_size
+    needed = normal_bytes(n, p, panel_rows(torch.device(resource.device)), n_outputs, size)
+    descent = epochs * EPOCH_VALUES * n * p * value
+    return needed <= resource.usable_each and normal_seconds(n, p, value, feature) <= descent
+
+
+def direct_centres_plan(
+    kernel: Kernel, points: Points, n: int, p: int, n_outputs: int, resource: Resource, ridge: float
+) -> tuple[Plan, LevelledKernel]:
+    """The plan of one pass over n rows, of which the points are some, with p centres."""
+    few = points[: max(p, SPECTRUM_POINTS)]
+    plan, nothing = direct_plan(kernel, few, n_outputs, resource, ridge)
+    return replace(plan, n=n, batch_size=n, device_batch_size=n, n_centers=p), nothing

@@ -41,6 +41,8 @@ DATA_SHARE = 0.5
 ESTIMATE_MATRICES = 10
 # Dense float64 matrices over the search's points that measuring one setting holds at once.
 SEARCH_MATRICES = 6
+# Dense float64 matrices over the centres that solving their equations holds at once.
+NORMAL_MATRICES = 6
 # Workspace beside what grows with the data, in numbers.
 WORKSPACE_NUMBERS = 1 << 22
 # A chunk of a table has at most so many rows, and at most so many values (64 MB at eight bytes each).
@@ -125,6 +127,13 @@ def centres_bytes(
     per_row, per_center, sums = 2 * n_outputs + 1, 8 * n_outputs + 4, 6 * n_outputs
     numbers = n * per_row + (p + temporary) * per_center + p * panel + 5 * s * s + WORKSPACE_NUMBERS
     return float(element_size * numbers + VALUE_BYTES * p * sums)
+
+
+def normal_bytes(n: int, p: int, panel: int, n_outputs: int, element_size: int) -> float:
+    """Of a run that solves the equations of p centres at once: matrices in float64, a panel's values."""
+    numbers = NORMAL_MATRICES * p * p + p * (panel + 8 * n_outputs)
+    rows = n * (2 * n_outputs + 1) + p * panel + WORKSPACE_NUMBERS
+    return float(VALUE_BYTES * numbers + element_size * rows)
 
 
 def data_bytes(n: int, d: float, ranks: int, element_size: int, dealt: int | None) -> float:

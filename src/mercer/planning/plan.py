@@ -18,7 +18,7 @@ from mercer.method.step import Step, best_step_size
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.tiled import panel_rows
 from mercer.planning import plan_text
-from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes, work_bytes
+from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes, normal_bytes, work_bytes
 from mercer.planning.resource import Resource
 
 EIGHT_BIT = "exact, of 8-bit integers"
@@ -63,7 +63,7 @@ class Plan:
     data_on_disk: bool = False  # the data is memory-mapped
     kept_as: FixedPoint | None = None  # how kept values are stored; None for as they are
     notes: tuple[str, ...] = ()  # fallbacks
-    direct: bool = False  # the equations are solved at once, by one exact step
+    direct: bool = False  # the equations are solved at once, by one exact step or in one pass over rows
     ranks: int = 1  # processes that train together
     dealt: bool = False  # each rank holds only the points of its own columns and the subsample
     n_held_out: int = 0
@@ -188,7 +188,10 @@ class Plan:
         s = self.n if self.direct else self.subsample_size
         if self.n_centers is not None:
             p, w = self.n_centers, self.n_temporary
-            rows = max(self.batch_size, panel_rows(torch.device(self.device)))
+            rows = panel_rows(torch.device(self.device))
+            if self.direct:
+                return normal_bytes(self.n, p, rows, self.n_outputs, self._element_size)
+            rows = max(self.batch_size, rows)
             return centres_bytes(self.n, p, w, rows, self.n_outputs, s, self._element_size)
         return self.ranks * work_bytes(self.n, self.n_outputs, s, self._element_size)
 

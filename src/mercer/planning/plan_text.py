@@ -45,12 +45,15 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     notes = [("note", "", note) for note in plan.notes]
     if plan.direct:
         method = "few rows, so all equations are solved at once: no batches, no epochs"
+        if plan.n_centers is not None:
+            method = "few centres, so their equations are solved at once, in one pass over the rows"
+            shown.insert(1, ("centres", f"{plan.n_centers:,}", "of the model"))
         shown += [
             ("S_G", in_words(plan.memory), needs),
             ("m*(k)", plain, "largest useful batch of gradient descent, for comparison"),
             ("method", "direct", method),
         ]
-        return shown + last + notes
+        return shown + last + _times(plan) + notes
     shown += [
         ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
         ("S_G", in_words(plan.memory), needs),
@@ -80,19 +83,27 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         first, later = (in_words(size) for size in plan.sent_bytes)
         meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
         shown.append(("ranks", f"{plan.ranks:,}", meaning))
-    if plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
+    return shown + _times(plan) + notes
+
+
+def _times(plan: Plan) -> list[tuple[str, str, str]]:
+    """What was predicted."""
+    shown = []
+    if not plan.direct and plan.first_epoch_seconds is not None and plan.later_epoch_seconds is not None:
         value = f"{time_in_words(plan.first_epoch_seconds)}, {time_in_words(plan.later_epoch_seconds)}"
         shown.append(("time", value, "predicted for the first epoch and for each later one"))
     if plan.expected_seconds is not None and plan.expected_epochs is not None:
         count = "1 epoch" if plan.expected_epochs == 1 else f"{plan.expected_epochs:,} epochs"
         meaning = f"predicted until training stops, after about {count}"
+        if plan.direct:
+            meaning = "predicted"
         if plan.expected_seconds > LONG_SECONDS:
             meaning += f"; {_faster(plan)}"
         shown.append(("time in all", time_in_words(plan.expected_seconds), meaning))
     if plan.all_centers_seconds is not None:
         meaning = "predicted with every row as a centre (n_centers=None)"
         shown.append(("all centres", time_in_words(plan.all_centers_seconds), meaning))
-    return shown + notes
+    return shown
 
 
 def table(plan: Plan) -> str:

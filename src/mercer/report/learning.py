@@ -17,7 +17,7 @@ from mercer.training.history import Epoch, in_epochs, loss_name
 
 # Points drawn of a long spectrum, evenly spaced on the logarithmic axis.
 MOST_EIGENVALUES = 160
-SOLVED_AT_ONCE = "Nothing was levelled: there are so few rows that the equations were solved directly."
+SOLVED_AT_ONCE = "Nothing was levelled: few rows or centres have their equations solved directly."
 # Most epochs that are drawn with a dot each on the learning curve.
 MOST_EPOCH_DOTS = 30
 

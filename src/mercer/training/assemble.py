@@ -27,6 +27,7 @@ from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator
 from mercer.processes.group import Group
 from mercer.training.delayed import DelayedProjection
+from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
@@ -168,14 +169,14 @@ def assemble_with_centres(
     `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
     centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
     K over the centres and between held-out points and centres.  Points of a stream are visited in
-    their own order.
+    their own order.  With an exact step, the equations are solved at once, and nothing is levelled.
     """
     n, n_outputs = y.shape
     p, s = len(centres), len(preconditioner.V)
     at_once = rows_at_once or min(panel_rows(points.device), max(p, FEWEST_AT_ONCE))
-    shuffled = isinstance(points, Points)
-    schedule = make_schedule(n, 0, step.m, at_once, triangular=False, shuffled=shuffled)
-    of_centres = make_schedule(p, s, step_on_centres.m, at_once, triangular=False)
+    shuffled = isinstance(points, Points) and not step.exact
+    m = at_once if step.exact else step.m
+    schedule = make_schedule(n, 0, m, at_once, triangular=False, shuffled=shuffled)
     validation = None
     if held_out is not None:
         rectangle = KeptRectangle(
@@ -183,8 +184,6 @@ def assemble_with_centres(
         )
         kept_memory -= rectangle.kept_bytes
         validation = Validation(rectangle, held_out.y, held_out.score)
-    tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
-    square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
     operator = CentresOperator(
         kernel,
         points,
@@ -195,11 +194,18 @@ def assemble_with_centres(
         kept_rows=schedule.longest,
     )
     start = y.new_zeros(p, n_outputs) if start_from is None else start_from
-    model = ExpansionWithTemporaries(
-        start, max(schedule.longest, p if n_temporary is None else n_temporary)
-    )
-    exact = p <= MOST_FACTORISED and widest(points.device) == torch.float64
-    projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
+    delayed: DelayedProjection | DirectSolve
+    if step.exact:
+        delayed = DirectSolve(operator, ExpansionWithTemporaries(start, 0), schedule, ridge)
+    else:
+        of_centres = make_schedule(p, s, step_on_centres.m, at_once, triangular=False)
+        tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
+        square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
+        exact = p <= MOST_FACTORISED and widest(points.device) == torch.float64
+        projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
+        most = max(schedule.longest, p if n_temporary is None else n_temporary)
+        model = ExpansionWithTemporaries(start, most)
+        delayed = DelayedProjection(operator, projection, model, schedule, ridge)
     return Training(
         operator,
         preconditioner,
@@ -210,5 +216,5 @@ def assemble_with_centres(
         validation,
         sample_weight=sample_weight,
         loss_unit=loss_unit,
-        delayed=DelayedProjection(operator, projection, model, schedule, ridge),
+        delayed=delayed,
     )

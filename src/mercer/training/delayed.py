@@ -34,6 +34,7 @@ from mercer.method.schedule import Schedule, Visit
 from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.to_centres import CentresOperator
 from mercer.training.state import Remembered, State
+from mercer.training.stopping import SETTLED
 
 # The share of the first epoch after which weights are averaged.
 AVERAGED_FROM = 0.5
@@ -92,7 +93,7 @@ class DelayedProjection:
         state.remembered = Remembered.nothing(values, alpha if best is None else best, self.schedule.n)
         state.progress.remembers, state.progress.averaged = False, 0
 
-    def resume(self) -> None:
+    def resume(self, state: State) -> None:
         """Go on from an interrupted run, whose weights the model has: checkpoints follow projections."""
         self._clear()
 
@@ -204,6 +205,10 @@ class DelayedProjection:
             return 0.0
         rows = slice(max(0, self.schedule.n - WATCHED_ROWS), self.schedule.n)
         return float((self.operator.times(self.model.weights, rows) - y[rows]).square().mean())
+
+    def verdict(self, stalled: bool) -> str:
+        """Why training is done, if it is: residuals of rows that are no centres do not vanish."""
+        return SETTLED if stalled else ""
 
     def best(self, state: State) -> Tensor:
         """Weights, (p, l), of the epoch with the lowest error."""

@@ -26,13 +26,13 @@ from mercer.operators.sharded import ShardedSquare
 from mercer.operators.workers import small_operations
 from mercer.stopwatch import Stopwatch
 from mercer.training.delayed import DelayedProjection
+from mercer.training.direct import DirectSolve
 from mercer.training.guard import Guard
 from mercer.training.history import Epoch, History, in_epochs
 from mercer.training.state import State
 from mercer.training.stopping import (
     INTERPOLATED,
     NOTHING_LEARNED,
-    SETTLED,
     SOLVED,
     STALLED,
     Limits,
@@ -98,7 +98,7 @@ class Training:
         sample_weight: Tensor | None = None,
         start_from: Tensor | None = None,
         loss_unit: float = 1.0,
-        delayed: DelayedProjection | None = None,
+        delayed: DelayedProjection | DirectSolve | None = None,
     ) -> None:
         self.operator = operator
         self.preconditioner = preconditioner
@@ -131,7 +131,7 @@ class Training:
         self.state = state
         self.model.weights = state.weights
         if self.delayed is not None:
-            self.delayed.resume()
+            self.delayed.resume(state)
             return
         visited = state.progress.panel if state.progress.epoch == 1 else len(self.schedule.panels)
         with small_operations(self.y.device):  # as in training, so that values round alike
@@ -230,13 +230,9 @@ class Training:
             self.delayed.begin_epoch(self.state)
         for position in range(progress.panel, len(visits)):
             visit = visits[position]
-            stop = self.schedule.columns_needed(visit.panel, progress.epoch, self.n_weighted)
-            if self.delayed is not None:
-                self.delayed.before_panel(visit, self.state)
             if isinstance(self.operator, ShardedSquare) and position + 1 < len(visits):
                 self.operator.comes_next(visits[position + 1].panel.rows)
-            products = self.operator.panel(visit.panel.rows, self.model.weights, stop)
-            for batch, losses in self._descend(visit, products):
+            for batch, losses in self._visited(visit):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
                 so_far += both * ((batch.stop - batch.start) / n)
                 error, residual = both.tolist()
@@ -259,6 +255,15 @@ class Training:
                 return ended, False
         progress.seconds = before + watch.seconds
         return None, False
+
+    def _visited(self, visit: Visit) -> Iterator[tuple[slice, Losses]]:
+        """The batches of a panel with their losses, as they are worked on."""
+        if isinstance(self.delayed, DirectSolve):
+            return self.delayed.visit(visit, self.y, self.sample_weight)
+        if self.delayed is not None:
+            self.delayed.before_panel(visit, self.state)
+        stop = self.schedule.columns_needed(visit.panel, self.state.progress.epoch, self.n_weighted)
+        return self._descend(visit, self.operator.panel(visit.panel.rows, self.model.weights, stop))
 
     def _descend(self, visit: Visit, products: PanelProducts) -> Iterator[tuple[slice, Losses]]:
         progress, rows = self.state.progress, visit.panel.rows
@@ -323,8 +328,8 @@ class Training:
             return reason
         tolerance = self.limits.interpolation_tol * self.guard.nothing
         stalled = progress.stalling.update(residual).stop
-        if self.delayed is not None:  # residuals of rows that are no centres do not vanish
-            return SETTLED if stalled else ""
+        if self.delayed is not None:
+            return self.delayed.verdict(stalled)
         stalled = stalled and self.guard.is_small(residual)
         # The error of kept values could hide so much of the residual, and must not be trained on.
         error = self._error_of_kept_values()
