@@ -16,8 +16,8 @@ from torch import Tensor
 
 # Rows that show whether data is 8-bit, before all of it is encoded.
 SAMPLE_ROWS = 256
-# Rows encoded at a time.
-ENCODED_ROWS = 8_192
+# Values encoded at a time: a few copies of them stay in a core's cache.
+ENCODED_VALUES = 1 << 17
 # Values may be off their grid by this share of a step, from having been divided in single precision.
 GRID_TOLERANCE = 1e-3
 
@@ -32,8 +32,9 @@ class Grid:
     def encode(self, x: Tensor) -> Tensor | None:
         """int8 codes of x, or None where a value is not on the grid."""
         codes = torch.empty(x.shape, dtype=torch.int8, device=x.device)
-        for first in range(0, len(x), ENCODED_ROWS):
-            steps = (x[first : first + ENCODED_ROWS] - self.offset) / self.scale
+        step = max(1, ENCODED_VALUES // max(1, x.shape[1]))
+        for first in range(0, len(x), step):
+            steps = (x[first : first + step] - self.offset).div_(self.scale)
             if steps.numel() == 0:
                 continue
             whole = steps.round()
@@ -41,7 +42,7 @@ class Grid:
             low, high = torch.aminmax(whole)
             if not bool((off <= GRID_TOLERANCE) & (low >= 0) & (high <= 255)):
                 return None
-            codes[first : first + ENCODED_ROWS] = whole.sub_(128)
+            codes[first : first + step] = whole.sub_(128)
         return codes
 
     @property

@@ -126,7 +126,7 @@ class Inputs:
         dropped[columns] = False
         constants = self.constants.to(x.device, widest(x.device))
         apart = x[:, dropped] - constants
-        return x[:, columns], (apart.abs() if self.absolute else apart.square()).sum(1)
+        return x.index_select(1, columns), (apart.abs() if self.absolute else apart.square()).sum(1)
 
     def points(
         self,
@@ -226,16 +226,14 @@ class Statistics:
         found: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         count = 0.0  # the sum of weights
         for part, chunk in chunks(x, rows):
-            low, high = torch.aminmax(chunk, dim=0)
-            if sample_weight is None:
-                m = float(len(chunk))
-                mean = chunk.mean(0, dtype=widest(chunk.device))
-                squares = (chunk - mean).square_().sum(0)
-            else:
-                w = torch.from_numpy(sample_weight[rows[part]]).to(chunk.device, widest(chunk.device))
-                m = float(w.sum())
-                mean = w @ chunk.to(w) / m
-                squares = w @ (chunk - mean).square_()
+            low, high = chunk.amin(0), chunk.amax(0)  # faster than both at once
+            wide = chunk.to(widest(chunk.device), copy=True)
+            w = wide.new_ones(len(wide))  # (m,)
+            if sample_weight is not None:
+                w = torch.from_numpy(sample_weight[rows[part]]).to(w)
+            m = float(w.sum())
+            mean = w @ wide / m  # (d,)
+            squares = w @ wide.sub_(mean).square_()  # (d,)
             parts = (low, high, mean, squares)
             low, high, mean, squares = (part.to("cpu").double() for part in parts)
             count += m

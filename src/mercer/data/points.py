@@ -13,8 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.rows import widest
+
 # Values that are squared at a time while norms are computed.
 NORM_ELEMENTS = 1 << 22
+# Up to this many features, the squared norm of bytes, at most 2^14 per feature, is an integer that
+# float32 represents exactly, and so is every distance small enough for rounding to matter.
+EXACT_FEATURES = 1_024
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ def _few_rows(x: Tensor) -> list[slice]:
 
 def byte_points(codes: Tensor, dtype: torch.dtype, beyond: Tensor | None = None) -> Points:
     """Points for int8 codes, (n, d); their norms are exact integers."""
-    norms = [codes[rows].to(torch.int32).square_().sum(1) for rows in _few_rows(codes)]
+    # Floats add integers exactly up to 2^24 or 2^53, and several times as fast.
+    exact = torch.float32 if codes.shape[1] <= EXACT_FEATURES else widest(codes.device)
+    norms = [codes[rows].to(exact).square_().sum(1) for rows in _few_rows(codes)]
     squared_norms = torch.cat(norms).to(dtype) if norms else codes.new_zeros(0, dtype=dtype)
     if beyond is not None:
         squared_norms += beyond

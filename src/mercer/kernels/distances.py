@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from mercer.data.points import Points
+from mercer.data.points import EXACT_FEATURES, Points
 
 # A squared distance below this many units of rounding of ||x||² + ||z||² has lost more than about
 # one part in a hundred to cancellation and is computed again.
@@ -22,9 +22,6 @@ CANCELLATION_UNITS = 100
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
 GATHER_ELEMENTS = 1 << 22
-# Up to this many features, the squared norm of bytes, at most 2^14 per feature, is an integer that
-# float32 represents exactly, and so is every distance small enough for rounding to matter.
-EXACT_FEATURES = 1_024
 # Elements of a block for which absolute differences are added up at a time on a CPU: with as many of
 # scratch memory, they stay in a core's cache.
 ABSOLUTE_ELEMENTS = 1 << 16

@@ -65,14 +65,15 @@ class FreshSample:
         K, diagonal = self.K, self.k_diag
         if levelled is not None:
             Z = dense_product(self.phi, levelled.V)  # (f, q)
-            K = K - dense_product(Z * levelled.D, Z.T)  # (f, f)
+            removed = dense_product(Z * levelled.D, Z.T)  # (f, f)
+            K = torch.sub(K, removed, out=removed)  # (f, f)
             diagonal = levelled.diagonal(self.k_diag, Z)
         # Below these bounds both numbers are rounding error: the diagonal has lost that much to
         # subtraction, and the largest eigenvalue is at least their mean.
         beta = max(float(diagonal.mean()), torch.finfo(K.dtype).eps * float(self.k_diag.mean()))
         # Training scales the residual of points above beta down (step.py), and so its operator.
         root = (beta / diagonal.clamp(min=beta)).sqrt_()  # (f,)
-        lambda_1 = max(largest_eigenvalue(root[:, None] * K * root), beta) / len(K)
+        lambda_1 = max(largest_eigenvalue(K, root), beta) / len(K)
         return FreshEstimate(q=q, beta=beta, beta_max=float(diagonal.max()), lambda_1=lambda_1)
 
 

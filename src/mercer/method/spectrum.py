@@ -114,14 +114,20 @@ def top_eigenpairs(K: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     return ritz.flip(0)[:q_max], dense_product(Q, W.flip(1)[:, :q_max])
 
 
-def largest_eigenvalue(K: Tensor) -> float:
-    """lambda_1 of a symmetric positive semi-definite matrix, from below, within about a hundredth."""
+def largest_eigenvalue(K: Tensor, root: Tensor | None = None) -> float:
+    """lambda_1 of a symmetric positive semi-definite matrix, from below, within about a hundredth.
+
+    With `root`, (n,), that of the matrix whose rows and columns are multiplied by it.
+    """
+    scale = K.new_ones(len(K), 1) if root is None else root[:, None]  # (n, 1)
     generator = torch.Generator().manual_seed(0)
     Q = torch.randn(len(K), min(len(K), OVERSAMPLING), generator=generator, dtype=K.dtype).to(K.device)
     largest = 0.0
     for _ in range(MAX_ITERATIONS):
-        Q, _ = torch.linalg.qr(K @ Q)  # (n, p)
-        previous, largest = largest, float(torch.linalg.eigvalsh(Q.T @ (K @ Q))[-1])
+        Q, _ = torch.linalg.qr(Q)  # (n, p)
+        product = scale * dense_product(K, scale * Q)  # (n, p)
+        previous, largest = largest, float(torch.linalg.eigvalsh(Q.T @ product)[-1])
         if not abs(largest - previous) > EIGENVALUE_TOLERANCE * abs(largest):
             break
+        Q = product
     return largest

@@ -42,7 +42,7 @@ MOST_PROBE_ROWS = 1 << 12
 FEWEST_PROBE_ROWS = 1 << 7
 PROBE_SWEEPS = 2
 # The products by which floats and bytes are compared.
-PRODUCT_ROWS = 1024
+PRODUCT_ROWS = 512
 PRODUCT_FEATURES = 512
 PRODUCT_PROBES = 8
 # Throughput within this share of the best counts as "stopped rising".
@@ -53,11 +53,12 @@ USUAL_ROWS = 128
 # Rate of 8-bit products over that of float32 products where a processor has instructions for them.
 USUAL_GAIN = 4.0
 # Bytes of memory whose rates are measured, and how often it is allocated afresh.
-RATE_BYTES = 1 << 26
+RATE_BYTES = 3 << 24
 FRESH_PROBES = 2
+READ_RUNS = 2
 # Fresh memory is touched in pieces, for so long or until a share of what is wanted has been touched.
-TOUCH_BYTES = 1 << 25
-TOUCH_SECONDS = 0.1
+TOUCH_BYTES = 1 << 23
+TOUCH_SECONDS = 0.03
 TOUCHED_SHARE = 0.1
 # The first memory that is handed out is what the system has at hand; what a virtual machine has to
 # request from its host came up to six times as slowly where this was measured.  Unknown in advance;
@@ -241,7 +242,7 @@ def _reading(memory: Tensor, outputs: int) -> float:
         workers.run(read, len(parts))
         float(memory[0, 0])  # waits for the device
 
-    return fastest(run, 3) / memory.nbytes
+    return fastest(run, READ_RUNS) / memory.nbytes
 
 
 def _device_name(device: torch.device) -> str:

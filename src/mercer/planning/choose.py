@@ -113,7 +113,9 @@ def choose(
     with small_operations(points.device):  # the same numbers for any number of threads
         found = _levelling(kernel, points, n_outputs, resource, ridge, requests)
         plain = found.fresh.estimate(None, 0)
-        paper = found.fresh.estimate(level(found.spectrum, found.paper_q), found.paper_q)
+        paper = found.estimate
+        if found.paper_q != found.q or ridge:  # that of the paper has no ridge
+            paper = found.fresh.estimate(level(found.spectrum, found.paper_q), found.paper_q)
     s, q, estimate, batch = found.spectrum.s, found.q, found.estimate, found.batch
     beta, lambda_1 = estimate.beta + ridge, estimate.lambda_1 + ridge / n
     floor = max(1.0, SMALLEST_BATCH_SHARE * resource.full_rate_rows)
