@@ -61,4 +61,4 @@ class FixedPoint:
 
     def decode(self, codes: Tensor, out: Tensor) -> Tensor:
         """The values that codes stand for."""
-        return out.copy_(codes).mul_(self.step).add_(self.middle)
+        return torch.add(out.new_tensor(self.middle), out.copy_(codes), alpha=self.step, out=out)

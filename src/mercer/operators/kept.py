@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.operators.base import PanelProducts
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.storage import Storage
-from mercer.operators.summation import Tile, shaped
+from mercer.operators.summation import AnyTile, Tile, shaped
 from mercer.operators.tiled import TiledOperator
 
 
@@ -53,24 +53,23 @@ class KeptSquare:
         inner = self.inner
         points, values = inner.rows[rows], self._values.get(rows.start)
         room = self._room_for(rows) if values is None else None
-        read: list[slice] = []  # columns that are not evaluated
+        tiles: list[AnyTile]
         if values is not None:
             tiles, own = self._storage.reading(slice(0, len(values)), values), self._own(rows, values)
-            read.append(slice(0, len(values)))
         else:
             tiles, own = self._evaluated(rows, room)
-        first = max(rows.stop, inner.s)  # columns before it are covered
+        read = slice(0, 0 if values is None else len(values))  # columns that are not evaluated
+        covered = first = max(rows.stop, inner.s)  # columns before it
         for start, others in self._values.items():
             if first <= start < stop:
                 later = slice(start, start + others.shape[1])
-                tiles += self._storage.reading_transposed(later, others[rows])
-                read.append(later)
+                tiles.append(self._storage.reading_transposed(later, others[rows]))
                 first = later.stop
         tiles += inner.tiles(points, slice(first, max(first, stop)))
         known = self._Z is not None and rows.stop <= self._Z_end
         Z = inner.Z_memory(rows) if self._Z is None else self._Z[rows]
         found = inner.collect(rows, tiles, weights, own, Z, known)
-        for columns in read:
+        for columns in (read, slice(covered, first)):
             missing = self._storage.left_out(weights[columns])  # (l,)
             if missing is not None:
                 found.f.add_(missing)
@@ -80,12 +79,12 @@ class KeptSquare:
             self._Z_end = rows.stop
         return found
 
-    def _evaluated(self, rows: slice, room: Tensor | None) -> tuple[list[Tile], Tensor]:
+    def _evaluated(self, rows: slice, room: Tensor | None) -> tuple[list[AnyTile], Tensor]:
         """Tiles up to the end of the rows or of the basis, and where the own block will be, (R, R)."""
         inner, points = self.inner, self.inner.rows[rows]
         in_room = room is not None and self._storage.code is None
         own = room[rows] if room is not None and in_room else inner.own_memory(rows)
-        tiles = []
+        tiles: list[AnyTile] = []
         for c in inner.columns_up_to(rows):
             if c == rows:
                 tiles.append(inner.tile(points, c, own, same=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
-from mercer.operators.summation import Scratch, Summation, Tile, pieces, shaped, tile_elements
+from mercer.operators.summation import AnyTile, Scratch, Summation, Tile, pieces, shaped, tile_elements
 
 # Rows evaluated together: matrix products of so many rows run at full rate, in floats and in bytes.
 CPU_PANEL_ROWS = 1_024
@@ -141,7 +141,7 @@ class TiledOperator:
     def collect(
         self,
         rows: slice,
-        tiles: Sequence[Tile],
+        tiles: Sequence[AnyTile],
         weights: Tensor,
         own: Tensor,
         Z: Tensor,

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from mercer.files.whole import write_text_whole
 from mercer.kernels import Gaussian
-from mercer.operators.storage import CPU_READ_CODES, READ_COLUMNS
-from mercer.operators.summation import pieces
+from mercer.operators.storage import CPU_READ_CODES, READ_COLUMNS, CodedTile
+from mercer.operators.summation import AnyTile, Summation, Tile, pieces
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import cores, torch_threads, workers_for
 from mercer.planning.keeping import SMALL_BYTES
@@ -65,7 +65,7 @@ TOUCHED_SHARE = 0.1
 # about the middle of the observed range.
 FRESH_MEMORY_FACTOR = 1.5
 # Part of the cache key: raised when the engine changes, so that devices are measured again.
-ENGINE = "engine 6"
+ENGINE = "engine 7"
 
 
 def measure_resource(
@@ -129,7 +129,7 @@ def _measure_rates(device: torch.device, feature: float) -> Rates:
     """Seconds with the threads of now, given those of a multiply-add on one core."""
     memory, write = _fresh_memory(device)
     one, two, most = (_reading(memory, outputs) for outputs in (1, 2, READ_OUTPUTS))
-    codes = memory.view(torch.int16)
+    codes = memory.view(torch.int16).view(-1, memory.shape[1])
     code_one, code_two, code_most = (_reading(codes, outputs) for outputs in (1, 2, READ_OUTPUTS))
     return Rates(
         feature=feature / workers_for(device).count,
@@ -225,24 +225,16 @@ def fresh_byte_seconds(size: float, device: torch.device, rates: Rates) -> float
 
 def _reading(memory: Tensor, outputs: int) -> float:
     """Seconds a byte of kept values, K[columns, panel], or codes of them, in a product with weights."""
-    device, n = memory.device, len(memory)
-    coded = memory.dtype == torch.int16
-    width = max(1, CPU_READ_CODES // memory.shape[1]) if coded else READ_COLUMNS
-    workers, parts = workers_for(device), pieces(0, n, width)
-    weights = torch.ones(outputs, n, device=device)
-    scratch = torch.empty(workers.count, width if coded else 0, memory.shape[1], device=device)
-
-    def read(i: int, worker: int) -> None:
-        values = memory[parts[i]]
-        if coded:
-            values = scratch[worker, : len(values)].copy_(values)
-        torch.mm(weights[:, parts[i]], values)
-
-    def run() -> None:
-        workers.run(read, len(parts))
-        float(memory[0, 0])  # waits for the device
-
-    return fastest(run, READ_RUNS) / memory.nbytes
+    n, rows = memory.shape
+    cut = pieces(0, n, READ_COLUMNS)
+    tiles: list[AnyTile] = [Tile.known(c, memory[c]) for c in cut]
+    if memory.dtype == torch.int16:
+        tiles = [CodedTile(c, memory[c], step=1.0, at_once=CPU_READ_CODES) for c in cut]
+    weights = torch.ones(outputs, n, device=memory.device).T  # (n, l)
+    summation = Summation(memory.device, torch.float32, rows, outputs)
+    jobs = [tile.times(weights) for tile in tiles]
+    # Reading a value waits for the device.
+    return fastest(lambda: float(summation.of(jobs, rows)[0, 0]), READ_RUNS) / memory.nbytes
 
 
 def _device_name(device: torch.device) -> str:
