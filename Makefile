@@ -9,8 +9,10 @@ export MERCER_DATA ?= $(abspath ../shared/data)
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
+# Tests that run at the same time; each of them may use several threads for a moment.
+JOBS ?= 2
 test: .venv/ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 slow: .venv/ready
 	$(BIN)/python -m pytest -q -m slow

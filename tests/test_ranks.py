@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -71,6 +72,17 @@ def fitted(kind):
     model.fit(X, y, **given)
     scores = (model.score(X, y), model.n_iter_, model.stop_reason_, repr(model.selection_))
     return model.dual_coef_, model.predict(X), scores, model.plan_.ranks
+
+
+def threads_after_a_fit():
+    X, y = some_data(300)
+    KernelRegressor("laplacian", bandwidth=3.0, ridge=0.0, random_state=0, max_iter=1).fit(X, y)
+    return psutil.Process().num_threads()
+
+
+def test_a_process_group_that_was_destroyed_keeps_no_threads(pool):
+    counts = [pool.run(2, threads_after_a_fit)[0] for _ in range(5)]  # a new group each time
+    assert max(counts[2:]) - min(counts[2:]) < 6  # connections of one group have at least as many
 
 
 KINDS = ("plain", "chosen", "classes", "stopped", "weights", "warm", "function")

@@ -286,7 +286,7 @@ def test_temporary_files_are_deleted_with_their_table(frame, tmp_path):
         ("t.parquet", b"a,b\n1,2\n", "t.parquet is not Parquet, as its name says"),
         ("t.parquet", b"PAR1 and no more", "t.parquet cannot be read: "),
         ("t.npy", b"\x93NUMPY\x01\x00", "cannot be read: "),
-        ("t.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:-20], "cannot be read: "),
+        ("t.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:-20], "cannot be read: "),
         ("t.bin", b"\x00\x01\x02", "of an unknown format. Supported are CSV, TSV, "),
         ("i-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 5, 4, 3), "should have 76 bytes, but it has 16"),
         ("t.csv", b"a,b\n1,2,3\n", "cannot be read: line 2 has 3 fields, and the first line has 2"),

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ MEETING_SECONDS = 0.02
 # The launchers of `torchrun` count a host as gone 15 s after its last sign of life.  One that starts its
 # ranks again before that takes the dead host for a live one, and waits for it in vain.
 HOST_GONE_SECONDS = 18.0
-# Groups of which the connections are kept open; a program has one.
-MOST_GROUPS = 4
+# Groups of which the connections are kept open; a program has one, on at most two kinds of devices.
+MOST_GROUPS = 2
 
 _here = threading.local()
 
@@ -162,12 +163,16 @@ def _connections(world: dist.ProcessGroup, device: str) -> Connections:
     beats = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience()))
     tensors = talk if device == "cpu" else dist.new_group(backend="nccl", timeout=NO_LIMIT)
     made = Connections(tensors, talk, beats)
-    atexit.register(_leave, made)
+    # By a weak reference: a process group that the program destroyed must not keep its threads.
+    atexit.register(_leave, weakref.ref(made))
     return made
 
 
-def _leave(connections: Connections) -> None:
+def _leave(made: weakref.ref[Connections]) -> None:
     """Close the connections; if a rank is gone, without waiting for an answer that will never come."""
+    connections = made()
+    if connections is None:
+        return
     if connections.broken:
         sys.stdout.flush()
         sys.stderr.flush()
