@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from mercer.cli.choices import Model
+from mercer.estimators.all_answers import far_rate
 
-# Share of ordinary rows that are called far.
-FALSE_ALARM_RATE = 0.01
 # More rows than false alarms explain, up to this probability, are worth a note.
 CHANCE = 0.01
 
@@ -26,15 +25,10 @@ class FarRows:
     far: list[int] = field(default_factory=list)  # their numbers, from 1
     beyond: list[int] = field(default_factory=list)  # those that are out of all proportion
 
-    @staticmethod
-    def rate(model: Model) -> float:
-        """The false-alarm rate, which few rows cannot make as low as it should be."""
-        return max(FALSE_ALARM_RATE, model.least_far_share)
-
     @classmethod
     def of(cls, model: Model) -> FarRows | None:
         """None for a model that cannot tell."""
-        return cls(cls.rate(model)) if model.is_calibrated else None
+        return cls(far_rate(model)) if model.is_calibrated else None
 
     def add(self, shares: NDArray[np.float64]) -> None:
         """More rows, of which these shares of ordinary rows are as far out."""

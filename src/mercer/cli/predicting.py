@@ -18,9 +18,10 @@ from mercer.cli.far_rows import FarRows
 from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
-from mercer.cli.sources import LeftOut, Part, PlainColumns, file_parts, open_for, same_rows
+from mercer.cli.sources import LeftOut, Part, file_parts, open_for, same_rows
 from mercer.estimators import KernelClassifier, load
 from mercer.estimators.all_answers import AllAnswers, all_answers
+from mercer.estimators.answer_table import FAR, LABEL_SET, LOWER, PREDICTION, UPPER, answer_table
 from mercer.estimators.preparation import of_features
 from mercer.metrics import Measures, class_places, measure
 from mercer.report import Coverage, Evaluation
@@ -28,14 +29,10 @@ from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
 from mercer.tables.errors import CellError, TableError, rows_from
 from mercer.tables.layout import Layout
+from mercer.tables.plain_columns import PlainColumns
 from mercer.tables.table import Table
 
 Array = NDArray[Any]
-PREDICTION = "prediction"  # name of the column with the result
-LOWER, UPPER = "lower", "upper"  # and of those with the ends of an interval
-LABEL_SET = "set"  # the labels in a prediction set
-FAR = "far"  # whether the row is far from all training rows
-BETWEEN_LABELS = " | "
 # Coverage of the intervals and sets that are measured.
 MEASURED_COVERAGE = 0.9
 
@@ -175,7 +172,7 @@ def predict(
             )
             if far_rows is not None and answers.far_shares is not None:
                 far_rows.add(answers.far_shares)
-            yield _columns(model, answers, [frame[name] for name in copied], far)
+            yield answer_table(model, answers, [frame[name] for name in copied], far)
             count += len(frame)
             if not quiet and place is not None:  # it would appear among the predictions
                 progress.on_stage(f"{count:,} rows predicted")
@@ -248,26 +245,3 @@ def _covered(model: Model, y: Array, found: list[AllAnswers], coverage: float) -
         return Coverage(coverage, (places >= 0) & sets[np.arange(len(y)), places], sets.sum(1))
     low, high = np.concatenate([one.intervals for one in found if one.intervals is not None]).T
     return Coverage(coverage, (low <= y) & (y <= high), high - low)
-
-
-def _columns(model: Model, answers: AllAnswers, copied: list[pl.Series], far: bool) -> pl.DataFrame:
-    """What `predict` writes of some rows."""
-    series = [*copied, pl.Series(PREDICTION, answers.predicted)]
-    if answers.intervals is not None:
-        ends = zip((LOWER, UPPER), answers.intervals.T, strict=True)
-        series += [pl.Series(name, values) for name, values in ends]
-    if answers.sets is not None:
-        labels = np.array([str(label) for label in model.classes_], dtype=object)
-        series.append(
-            pl.Series(LABEL_SET, [BETWEEN_LABELS.join(labels[chosen]) for chosen in answers.sets])
-        )
-    if answers.probabilities is not None:
-        series += [
-            pl.Series(f"probability of {label}", column)
-            for label, column in zip(
-                model.classes_, answers.probabilities.astype(np.float32).T, strict=True
-            )
-        ]
-    if far and answers.far_shares is not None:
-        series.append(pl.Series(FAR, answers.far_shares <= FarRows.rate(model)))
-    return pl.DataFrame(series)

@@ -21,8 +21,8 @@ from mercer.tables.bounds import Bounds
 from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError, rows_from
 from mercer.tables.formats import DEFAULT_BOUNDS, DEFAULT_LAYOUT, open_table
-from mercer.tables.kinds import Kind, is_known, of_kinds, unreadable_rows
 from mercer.tables.layout import Layout
+from mercer.tables.plain_columns import PlainColumns
 from mercer.tables.table import DEFAULT_TARGET, Table, with_labels
 from mercer.tables.wording import quoted
 
@@ -149,31 +149,6 @@ def file_parts(
         notes[missing_targets(dropped, first)] = None
     if left_out is not None:
         notes.update(dict.fromkeys(left_out.notes()))
-
-
-@dataclass(frozen=True)
-class PlainColumns:
-    """The columns of a model that was saved from Python, without a table: numbers, used as they are."""
-
-    names: tuple[str, ...]
-    target: str
-
-    def _kinds(self, frame: pl.DataFrame) -> dict[str, Kind]:
-        """Numbers, or booleans where the table has them."""
-        schema = frame.schema
-        return {n: "boolean" if schema.get(n) == pl.Boolean() else "number" for n in self.names}
-
-    def features(self, frame: pl.DataFrame) -> tuple[NDArray[np.float32], list[str]]:
-        return of_kinds(frame, self._kinds(frame)).cast(pl.Float32).to_numpy(), []
-
-    def unreadable(self, frame: pl.DataFrame) -> pl.Series:
-        return unreadable_rows(frame, self._kinds(frame), {})
-
-    def has_target(self, frame: pl.DataFrame) -> pl.Series:
-        return is_known(frame[self.target])
-
-    def targets(self, frame: pl.DataFrame) -> Array:
-        return frame[self.target].to_numpy()
 
 
 def open_for(

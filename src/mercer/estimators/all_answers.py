@@ -9,6 +9,9 @@ from mercer.data.rows import Array
 from mercer.estimators.classifier import KernelClassifier
 from mercer.estimators.regressor import KernelRegressor
 
+# Share of ordinary rows that are called far.
+FALSE_ALARM_RATE = 0.01
+
 
 @dataclass(frozen=True)
 class AllAnswers:
@@ -44,3 +47,8 @@ def all_answers(
         most = model._calibrated().largest_mass(coverage, len(model.classes_), False)
         sets = model._sets(decision, most)
     return AllAnswers(predicted, found, sets=sets, far_shares=shares)
+
+
+def far_rate(model: KernelClassifier | KernelRegressor) -> float:
+    """The false-alarm rate of far rows, which few rows cannot make as low as it should be."""
+    return max(FALSE_ALARM_RATE, model.least_far_share)

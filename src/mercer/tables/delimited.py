@@ -19,7 +19,14 @@ from mercer.tables.names import about_repeated, numbered
 from mercer.tables.notation import MISSING
 from mercer.tables.table import Contents
 from mercer.tables.temporary import TemporaryFiles
-from mercer.tables.text_lines import SEPARATORS, first_fault, is_number, look, without_comments
+from mercer.tables.text_lines import (
+    SEPARATORS,
+    Lines,
+    first_fault,
+    is_number,
+    look,
+    without_comments,
+)
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
@@ -43,11 +50,11 @@ def delimited(
     start = _start(file, allowance)
     data = re.sub(r"^(#.*\r?\n)+", "", start)
     separator = "\t" if kind == "TSV" else max(SEPARATORS, key=_outside_quotes(data)[0].count)
-    found = look(file, separator)
+    found = _look(file, separator)
     removed: tuple[int, ...] = ()
     if found.has_comments:
         file, removed = without_comments(file, separator, temporary)
-        start, found = _start(file, allowance), look(file, separator)
+        start, found = _start(file, allowance), _look(file, separator)
     outside_quotes, line_end, _ = _outside_quotes(start)
     if not line_end and file.stat().st_size > _head_bytes(allowance):
         raise TableError(
@@ -56,7 +63,7 @@ def delimited(
         )
     # A short line has empty values at its end, so lines of two bytes can claim any number of them.
     allowance.check_table(found.n_lines, outside_quotes.count(separator) + 1)
-    fault = None if found.are_even else first_fault(file, separator, removed)
+    fault = None if found.are_even else _fault(file, separator, removed)
     if fault is not None:
         raise TableError(f"{allowance.name} cannot be read: {fault}.")
     first = next(csv.reader(io.StringIO(start, newline=""), delimiter=separator), [])
@@ -74,7 +81,7 @@ def delimited(
     try:
         contents = _typed(file, first, options, text, allowance)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        fault = first_fault(file, separator, removed)
+        fault = _fault(file, separator, removed)
         if fault is None:
             raise
         raise TableError(f"{allowance.name} cannot be read: {fault}.") from error
@@ -82,6 +89,16 @@ def delimited(
         return contents
     which = f"line {removed[0]:,}" if len(removed) == 1 else f"{len(removed):,} lines"
     return contents._replace(notes=(f"skipped {which} of comments, beginning with #", *contents.notes))
+
+
+def _look(file: Path, separator: str) -> Lines:
+    with file.open("rb") as stream:
+        return look(stream, separator)
+
+
+def _fault(file: Path, separator: str, removed: tuple[int, ...]) -> str | None:
+    with file.open("rb") as stream:
+        return first_fault(stream, separator, removed)
 
 
 def _start(file: Path, allowance: Allowance) -> str:

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -50,33 +50,32 @@ def in_utf8(
             ) from error
 
 
-def look(file: Path, separator: str) -> Lines:
+def look(stream: BinaryIO, separator: str) -> Lines:
     """Count lines and compare their numbers of separators, some hundred megabytes a second."""
     count, comments, even = 0, False, True
     expected: int | None = None
     inside, before, length, at_start = 0, 0, 0, True  # of the record that goes on from the last block
-    with file.open("rb") as stream:
-        for block in iter(lambda: stream.read(LINE_BLOCK), b""):
-            a = np.frombuffer(block, np.uint8)
-            new_lines = a == NEW_LINE
-            count += int(np.count_nonzero(new_lines))
-            starts = np.flatnonzero(new_lines[:-1]) + 1
-            comments |= bool((a[starts] == COMMENT[0]).any()) or (at_start and a[0] == COMMENT[0])
-            at_start = bool(new_lines[-1])
-            if not even:
-                continue
-            outside = (np.cumsum(a == QUOTE) + inside) % 2 == 0
-            inside = int(not outside[-1])
-            ends = np.flatnonzero(new_lines & outside)
-            totals = np.cumsum((a == ord(separator)) & outside)
-            if len(ends):
-                fields = np.diff(totals[ends], prepend=-before)
-                lengths = np.diff(ends, prepend=-1 - length)
-                expected = int(fields[0]) if expected is None else expected
-                even = bool(((fields == expected) | (lengths <= len("\r\n"))).all())
-                before, length = int(totals[-1] - totals[ends[-1]]), len(a) - 1 - int(ends[-1])
-            else:
-                before, length = before + int(totals[-1]), length + len(a)
+    for block in iter(lambda: stream.read(LINE_BLOCK), b""):
+        a = np.frombuffer(block, np.uint8)
+        new_lines = a == NEW_LINE
+        count += int(np.count_nonzero(new_lines))
+        starts = np.flatnonzero(new_lines[:-1]) + 1
+        comments |= bool((a[starts] == COMMENT[0]).any()) or (at_start and a[0] == COMMENT[0])
+        at_start = bool(new_lines[-1])
+        if not even:
+            continue
+        outside = (np.cumsum(a == QUOTE) + inside) % 2 == 0
+        inside = int(not outside[-1])
+        ends = np.flatnonzero(new_lines & outside)
+        totals = np.cumsum((a == ord(separator)) & outside)
+        if len(ends):
+            fields = np.diff(totals[ends], prepend=-before)
+            lengths = np.diff(ends, prepend=-1 - length)
+            expected = int(fields[0]) if expected is None else expected
+            even = bool(((fields == expected) | (lengths <= len("\r\n"))).all())
+            before, length = int(totals[-1] - totals[ends[-1]]), len(a) - 1 - int(ends[-1])
+        else:
+            before, length = before + int(totals[-1]), length + len(a)
     if length and expected is not None:  # a last line without an end
         even = even and before == expected
     return Lines(count, comments, even)
@@ -139,7 +138,7 @@ def is_number(text: str | bytes) -> bool:
     return True
 
 
-def first_fault(file: Path, separator: str, removed: tuple[int, ...] = ()) -> str | None:
+def first_fault(stream: BinaryIO, separator: str, removed: tuple[int, ...] = ()) -> str | None:
     """What is wrong with the first line that cannot be split into fields, if there is one.
 
     Lines are counted with those that were `removed`.
@@ -150,29 +149,26 @@ def first_fault(file: Path, separator: str, removed: tuple[int, ...] = ()) -> st
             line += number <= line
         return f"line {line:,}"
 
-    with file.open("rb") as stream:
-        lines = itertools.islice(stream, MOST_LINES_SEARCHED)
-        records = csv.reader(
-            (line.decode("utf-8-sig") for line in lines), delimiter=separator, strict=True
-        )
-        width, begin = None, 1
-        try:
-            for fields in records:
-                width = len(fields) if width is None else width
-                if fields and len(fields) != width:
-                    wrong = "ends early" if len(fields) < width else "goes on after the last column"
-                    return (
-                        f"{numbered(begin)} has {len(fields):,} field{'' if len(fields) == 1 else 's'}, "
-                        f"and the first line has {width:,}; it {wrong}, or has a separator too few or "
-                        "too many"
-                    )
-                begin = records.line_num + 1
-        except csv.Error:
-            line = numbered(begin)
-            return f"a quote in {line} is never closed, or is followed by more than a separator"
-        except UnicodeDecodeError:
-            line = numbered(records.line_num + 1)
-            return f"{line} is not UTF-8; name its encoding with --encoding, such as latin-1"
+    lines = itertools.islice(stream, MOST_LINES_SEARCHED)
+    records = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator, strict=True)
+    width, begin = None, 1
+    try:
+        for fields in records:
+            width = len(fields) if width is None else width
+            if fields and len(fields) != width:
+                wrong = "ends early" if len(fields) < width else "goes on after the last column"
+                return (
+                    f"{numbered(begin)} has {len(fields):,} field{'' if len(fields) == 1 else 's'}, "
+                    f"and the first line has {width:,}; it {wrong}, or has a separator too few or "
+                    "too many"
+                )
+            begin = records.line_num + 1
+    except csv.Error:
+        line = numbered(begin)
+        return f"a quote in {line} is never closed, or is followed by more than a separator"
+    except UnicodeDecodeError:
+        line = numbered(records.line_num + 1)
+        return f"{line} is not UTF-8; name its encoding with --encoding, such as latin-1"
     return None
 
 
