@@ -50,6 +50,7 @@ LAYERS = (
     (("estimators",), "KernelClassifier and KernelRegressor"),
     (("displays", "metrics"), "scores, plots"),
     (("report",), "the HTML report"),
+    (("serve",), "predictions over HTTP"),
     (("cli",), "the command line"),
 )
 MEMBERS = [member for members, _ in LAYERS for member in members]

@@ -126,6 +126,8 @@ def _notes() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)  # the library's own
+        # Columns were found by name before.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.showwarning = show
         yield
 

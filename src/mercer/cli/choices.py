@@ -171,7 +171,7 @@ def parameters(given: ModelOptions) -> Parameters:
     if ridge is not None and not 0 <= ridge < float("inf"):
         raise CallError(f"--ridge must be at least 0. Got {ridge}.")
     check_jobs(given.n_jobs)
-    _size(given.memory, "--memory")
+    size_of(given.memory, "--memory")
     return {
         "kernel": given.kernel.value,
         "bandwidth": "auto" if bandwidth is None else bandwidth,
@@ -234,7 +234,7 @@ def cluster(options: ClusterOptions, memory_limit: str) -> Cluster | None:
 
 def bounds(file: FileOptions) -> Bounds:
     """How much a data file may claim."""
-    return Bounds(file.max_columns, _size(file.max_unpacked, "--max-unpacked"))
+    return Bounds(file.max_columns, size_of(file.max_unpacked, "--max-unpacked"))
 
 
 def layout(file: FileOptions) -> Layout:
@@ -245,7 +245,7 @@ def layout(file: FileOptions) -> Layout:
         raise CallError(str(error)) from error
 
 
-def _size(text: str, option: str) -> float | None:
+def size_of(text: str, option: str) -> float | None:
     """Bytes; None for "auto"."""
     size = parse_memory(text)
     if size is not None and not 0 < size < float("inf"):

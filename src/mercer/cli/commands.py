@@ -371,6 +371,62 @@ def info(model: ModelFile, json: Json = False) -> None:
     screens.show_info(predicting.load_model(model), model, json)
 
 
+@app.command(
+    short_help="Answer requests for predictions over HTTP.",
+    epilog=_example(
+        "mercer serve house.mercer",
+        "mercer serve house.mercer churn=models/2024-05.mercer --port 9000",
+    ),
+)
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            show_default=False,
+            help="Model files; NAME=FILE gives a model another name than that of its file.",
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen at. 0.0.0.0 is every address.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Port to listen at. 0 takes one that is free.")
+    ] = 8000,
+    max_body: Annotated[
+        str, typer.Option(metavar="SIZE", help="Bytes that a request may have.")
+    ] = "16MB",
+    max_rows: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, help="Rows that a request may have.")
+    ] = 100_000,
+    max_queue: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, help="Requests that may be in work at a time.")
+    ] = 256,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time that an answer may take.")
+    ] = 30.0,
+    n_jobs: Jobs = None,
+) -> None:
+    """Answer requests for predictions over HTTP until Ctrl-C or SIGTERM.
+
+    POST rows as JSON or CSV to /predict, or to /models/NAME/predict if there are several models. The
+    page at / shows how. A model file that is replaced is read again; the old model answers until the
+    new one is ready.
+    """
+    from mercer.cli import serving
+
+    serving.serve(
+        models,
+        host=host,
+        port=port,
+        max_body=max_body,
+        max_rows=max_rows,
+        max_queue=max_queue,
+        timeout=timeout,
+        n_jobs=n_jobs,
+    )
+
+
 @app.command(epilog=_example("mercer demo"))
 def demo(rows: DemoRows = 30_000, json: Json = False) -> None:
     """Train on made data and compare (takes a minute)."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from mercer.visible import visible
 
-VOID = ("br", "link", "meta")
+VOID = ("br", "input", "link", "meta")
 # Characters of a label; a longer one is shortened in the middle.
 LONGEST_LABEL = 70
 # Labels longer than this need a line of their own on a phone.
