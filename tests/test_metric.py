@@ -10,7 +10,8 @@ import mercer
 from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
 from mercer.data.table_map import find_categories
-from mercer.selection.metric import Half, loss_gradient
+from mercer.selection import metric
+from mercer.selection.metric import HALF_POINTS, Descent, Half, halves, loss_gradient
 from mercer.selection.sample import in_even_order, row_weights
 from mercer.selection.variants import Variant, with_table
 
@@ -27,7 +28,8 @@ def variant_of(X, coded=None):
     [mercer.Laplacian(2.0), mercer.Gaussian(1.5), mercer.L1Laplacian(3.0), mercer.Cauchy(2.0)],
     ids=str,
 )
-def test_the_gradient_is_that_of_the_leave_one_out_loss(kernel, rng):
+def test_the_gradient_is_that_of_the_leave_one_out_loss(kernel, rng, monkeypatch):
+    monkeypatch.setattr(metric, "BLOCK_ROWS", 16)
     n = 60
     X = np.column_stack([rng.normal(size=(n, 3)), rng.integers(0, 4, n)])
     variant = variant_of(X, find_categories(X, np.arange(n), torch.arange(4)))
@@ -38,13 +40,40 @@ def test_the_gradient_is_that_of_the_leave_one_out_loss(kernel, rng):
     weights, ridge = torch.tensor([1.0, 0.5, 2.0, 1.3], dtype=torch.float64), 0.2
 
     def loss(logs):
-        return float(half.squares(variant, kernel, logs[:-1].exp(), float(logs[-1].exp())).mean())
+        return float(half.squares(variant, kernel, logs[:-1].exp(), [float(logs[-1].exp())])[0].mean())
 
     logs = torch.cat([weights.log(), torch.tensor([ridge]).log().double()])
     step = 1e-5 * torch.eye(5, dtype=torch.float64)
     expected = [(loss(logs + e) - loss(logs - e)) / 2e-5 for e in step]
     found = loss_gradient(variant, kernel, weights, ridge, half).numpy()  # in single precision
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4 * np.abs(expected).max())
+
+
+def test_a_descent_goes_on_where_it_stopped(rng):
+    X = rng.normal(size=(120, 3))
+    y = torch.from_numpy(np.sin(2 * X[:, :1]))
+    whole, other = halves(y, torch.ones(120, dtype=torch.float64), HALF_POINTS)
+    part, _ = halves(y, torch.ones(120, dtype=torch.float64), 20)
+    assert (whole.rows, other.rows, part.rows) == (slice(0, 60), slice(60, 120), slice(0, 20))
+    made = [Descent(variant_of(X), mercer.Gaussian(1.5), 0.1, False) for _ in range(2)]
+    at_once = made[0].learn(whole, other, (2, 4))
+    made[1].learn(whole, other, (2,))
+    torch.testing.assert_close(made[1].learn(whole, other, (2, 4))[2].weights, at_once[2].weights)
+    # A descent that began on fewer points is judged on all of the other half.
+    fewer = Descent(variant_of(X), mercer.Gaussian(1.5), 0.1, False)
+    fewer.learn(part, other, (2,))
+    found = fewer.learn(whole, other, (2, 4))
+    assert [len(one.squares) for one in found] == [60, 60, 60]
+    assert not torch.equal(found[1].weights, at_once[1].weights)
+
+
+@pytest.mark.parametrize(("points", "goes_on"), [(29, False), (30, True), (60, True)])
+def test_a_descent_on_few_points_for_each_weight_begins_anew(points, goes_on, rng):
+    X = rng.normal(size=(120, 3))
+    y, ones = torch.from_numpy(X[:, :1]), torch.ones(120, dtype=torch.float64)
+    descent = Descent(variant_of(X), mercer.Gaussian(1.5), 0.1, False)
+    descent.learn(*halves(y, ones, points), (1,))
+    assert descent.suits(halves(y, ones, HALF_POINTS)[0]) == goes_on
 
 
 def test_features_that_matter_are_found(rng):

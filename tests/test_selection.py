@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +13,9 @@ from mercer.method.direct import JITTER
 from mercer.operators.workers import Workers
 from mercer.selection import trials
 from mercer.selection.candidates import Candidate
-from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
+from mercer.selection.leave_one_out import COLUMNS, leave_one_out, leave_one_out_once
 from mercer.selection.search import select
-from mercer.selection.trials import Judged, Trials
+from mercer.selection.trials import Judged, Setting, Trials, _down_from
 from mercer.selection.variants import Variant
 
 
@@ -43,6 +45,35 @@ def test_leave_one_out_equals_leaving_each_point_out(rng, ridge):
     assert leave_one_out_once(K, y, ridge).loss == pytest.approx(expected, rel=1e-8)
     alpha = torch.linalg.solve(K + ridge * torch.eye(40, dtype=torch.float64), y)
     assert leave_one_out_once(K, y, ridge).size == pytest.approx(float(alpha.square().mean().sqrt()))
+
+
+def test_leave_one_out_by_blocks_of_columns_equals_that_by_the_inverse(rng):
+    x = torch.from_numpy(rng.normal(size=(2 * COLUMNS + 30, 3)))
+    y = torch.from_numpy(rng.normal(size=(len(x), 2)))
+    K = mercer.Laplacian(1.5)(x, x)
+    B = torch.linalg.inv(K + 0.1 * torch.eye(len(x), dtype=torch.float64))
+    found = leave_one_out_once(K, y, 0.1)
+    torch.testing.assert_close(found.errors, (B @ y) / B.diagonal()[:, None], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("near", [0.0, 1e-3, 3.0])
+@pytest.mark.parametrize("noise", [0.0, 0.3, 3.0])
+def test_ridges_beside_the_last_one_lead_to_the_best_of_all(rng, noise, near):
+    X = rng.uniform(-2, 2, size=(200, 2))
+    y = torch.from_numpy(np.sin(2 * X[:, :1]) + noise * rng.normal(size=(200, 1)))
+    trial = Trials(as_given(X), y, torch.ones, makers("laplacian"), 0.0, lambda tried: None, Workers(1))
+    settings = [Setting("laplacian", "as given", 2.0, None, start) for start in (None, near)]
+    everything, walked = (trial.measure([setting], 200)[0] for setting in settings)
+    assert walked.ridge == everything.ridge
+    assert walked.loss == pytest.approx(everything.loss, rel=1e-6)
+
+
+def test_a_ridge_too_small_for_training_is_left_for_larger_ones():
+    def candidate(i):
+        return Candidate("laplacian", 1.0, float(i), 1.0 - 0.1 * (i == 0), i >= 3, 10)
+
+    found = _down_from(1, [partial(candidate, i) for i in range(6)])
+    assert min(found, key=lambda c: c.rank).ridge == 3
 
 
 def test_the_search_finds_the_bandwidth_of_the_function_and_the_noise(rng):

@@ -9,8 +9,9 @@ so the derivatives in all weights and in r together cost about one more inverse.
 (Kingma and Ba, 2015) are taken on the logarithms of weights and ridge.
 
 Half of the points are descended on, and the other half judges how many steps were worth taking: on its
-own points, any metric looks better than none.  The result is the geometric mean of what both halves
-learned.
+own points, any metric looks better than none.  The first steps are taken on some points of the half.
+Those of the best settings continue on all of them, or begin anew where some were too few.  The result is
+the geometric mean of what both halves learned.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
 from mercer.selection.leave_one_out import leave_one_out_once
@@ -38,6 +40,8 @@ FIRST_MOMENT = 0.8
 SECOND_MOMENT = 0.95
 # The smallest ridge while descending in single precision.
 SMALLEST_RIDGE = 1e-3
+# Rows of the gradient in the kernel matrix that are computed at a time.
+BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,13 @@ class Half:
     y: Tensor  # (s, l)
     root: Tensor  # (s, 1)
 
-    def squares(self, variant: Variant, kernel: Kernel, weights: Tensor | None, ridge: float) -> Tensor:
-        """Squared leave-one-out errors of this half with a metric, (s,)."""
+    def squares(
+        self, variant: Variant, kernel: Kernel, weights: Tensor | None, ridges: Sequence[float]
+    ) -> list[Tensor]:
+        """Squared leave-one-out errors of this half with a metric and each ridge, (s,)."""
         points = variant.points(kernel, self.rows, weights)
-        K = kernel.block(points, points, same=True)
-        return leave_one_out_once(K.mul_(self.root).mul_(self.root.T), self.root * self.y, ridge).squares
+        K = kernel.block(points, points, same=True).mul_(self.root).mul_(self.root.T)
+        return [leave_one_out_once(K, self.root * self.y, ridge).squares for ridge in ridges]
 
 
 @dataclass(frozen=True)
@@ -64,46 +70,67 @@ class Learned:
     squares: Tensor  # (s,)
 
 
-def learn(
-    variant: Variant,
-    kernel: Kernel,
-    ridge: float,
-    half: Half,
-    judge: Half,
-    judged: Sequence[int],
-    *,
-    ridge_is_given: bool = False,
-) -> list[Learned]:
-    """No metric first, then what was learned after each of the judged steps.
+class Descent:
+    """The metric that one half of the points learns: steps on some of them, then on more."""
 
-    A ridge too small for single precision stays as it is.
-    """
-    found = [Learned(None, ridge, judge.squares(variant, kernel, None, ridge))]
-    logs = torch.zeros(variant.n_blocks + 1, dtype=torch.float64)  # of the weights, and of the ridge
-    logs[-1] = math.log(max(ridge, SMALLEST_RIDGE))
-    first, second = torch.zeros_like(logs), torch.zeros_like(logs)
-    for step in range(1, max(judged) + 1):
-        gradient = loss_gradient(variant, kernel, logs[:-1].exp(), float(logs[-1].exp()), half)
+    def __init__(self, variant: Variant, kernel: Kernel, ridge: float, ridge_is_given: bool) -> None:
+        self.variant, self.kernel = variant, kernel
+        self.ridge, self.ridge_is_given = ridge, ridge_is_given
+        self.passed: dict[int, tuple[Tensor, float]] = {}  # weights and ridge after so many steps
+        self._points = 0  # of the half that the last steps were taken on
+        self._judged: dict[tuple[int, int], Learned] = {}  # by steps, and the end of the judge's rows
+        # Logarithms of the weights and of the ridge, (blocks + 1,), and the moments of their gradients.
+        self._logs = torch.zeros(variant.n_blocks + 1, dtype=torch.float64)
+        self._logs[-1] = math.log(max(ridge, SMALLEST_RIDGE))
+        self._first, self._second = torch.zeros_like(self._logs), torch.zeros_like(self._logs)
+
+    def suits(self, half: Half) -> bool:
+        """Whether steps on a half may follow those so far: they were on it, or on enough points."""
+        return (
+            self._points in (0, len(half.y)) or self._points >= self.variant.n_blocks * POINTS_PER_WEIGHT
+        )
+
+    def learn(self, half: Half, judge: Half, judged: Sequence[int]) -> list[Learned]:
+        """No metric first, then what was learned after each of the judged steps.
+
+        Further steps are taken on `half`.  A ridge too small for single precision stays as it is.
+        """
+        self._points = len(half.y)
+        for step in range(len(self.passed) + 1, max(judged) + 1):
+            if not self._step(step, half):
+                break
+        last = self.passed[max(self.passed)][1] if self.passed else self.ridge
+        # What the ridge alone would bring is no merit of the metric.
+        without = judge.squares(self.variant, self.kernel, None, (self.ridge, last))
+        plain = [Learned(None, r, e) for r, e in zip((self.ridge, last), without, strict=True)]
+        found = [min(plain, key=lambda one: float(one.squares.mean()))]
+        for step in (step for step in judged if step in self.passed):
+            weights, ridge = self.passed[step]
+            if (step, judge.rows.stop) not in self._judged:
+                [squares] = judge.squares(self.variant, self.kernel, weights, (ridge,))
+                self._judged[step, judge.rows.stop] = Learned(weights, ridge, squares)
+            found.append(self._judged[step, judge.rows.stop])
+        return found
+
+    def _step(self, step: int, half: Half) -> bool:
+        """One step of Adam, unless the gradient is no number."""
+        weights, ridge = self._logs[:-1].exp(), float(self._logs[-1].exp())
+        gradient = loss_gradient(self.variant, self.kernel, weights, ridge, half)
         if not bool(torch.isfinite(gradient).all()):
-            break
-        first = FIRST_MOMENT * first + (1 - FIRST_MOMENT) * gradient
-        second = SECOND_MOMENT * second + (1 - SECOND_MOMENT) * gradient.square()
-        size = (second / (1 - SECOND_MOMENT**step)).sqrt()  # (blocks + 1,)
+            return False
+        self._first = FIRST_MOMENT * self._first + (1 - FIRST_MOMENT) * gradient
+        self._second = SECOND_MOMENT * self._second + (1 - SECOND_MOMENT) * gradient.square()
+        size = (self._second / (1 - SECOND_MOMENT**step)).sqrt()  # (blocks + 1,)
         size = size.clamp_(min=torch.finfo(size.dtype).tiny)
-        logs = logs - RATE * first / (1 - FIRST_MOMENT**step) / size
-        logs[-1].clamp_(min=math.log(SMALLEST_RIDGE))
-        if ridge_is_given:
-            logs[-1] = math.log(max(ridge, SMALLEST_RIDGE))
-        if step in judged:
-            weights, r = logs[:-1].exp(), float(logs[-1].exp())
-            if r < 2 * SMALLEST_RIDGE:
-                r = min(r, ridge)
-            if ridge_is_given:
-                r = ridge
-            found.append(Learned(weights, r, judge.squares(variant, kernel, weights, r)))
-    # What the ridge alone would bring is no merit of the metric.
-    plain = Learned(None, found[-1].ridge, judge.squares(variant, kernel, None, found[-1].ridge))
-    return [min(found[0], plain, key=lambda one: float(one.squares.mean())), *found[1:]]
+        self._logs = self._logs - RATE * self._first / (1 - FIRST_MOMENT**step) / size
+        self._logs[-1].clamp_(min=math.log(SMALLEST_RIDGE))
+        if self.ridge_is_given:
+            self._logs[-1] = math.log(max(self.ridge, SMALLEST_RIDGE))
+        ridge = float(self._logs[-1].exp())
+        if ridge < 2 * SMALLEST_RIDGE:
+            ridge = min(ridge, self.ridge)
+        self.passed[step] = (self._logs[:-1].exp(), self.ridge if self.ridge_is_given else ridge)
+        return True
 
 
 def loss_gradient(variant: Variant, kernel: Kernel, weights: Tensor, ridge: float, half: Half) -> Tensor:
@@ -123,22 +150,37 @@ def loss_gradient(variant: Variant, kernel: Kernel, weights: Tensor, ridge: floa
     alpha, diagonal = B @ (root * y), B.diagonal()[:, None]  # (s, l), (s, 1)
     e = alpha / diagonal
     g, h = 2 * e / diagonal / e.numel(), (-2 * e.square() / diagonal / e.numel()).sum(1)
-    G = (B @ g) @ alpha.T  # (s, s)
-    G.addmm_(B * h, B).neg_()
-    in_ridge = float(G.diagonal().sum()) * ridge
-    # In the kernel matrix, and from there in the distances: dk = -slope d(distance).
-    H = G.mul_(root).mul_(root.T).mul_(slopes).neg_()  # (s, s)
-    sums = H.sum(0) + H.sum(1)  # (s,)
+    Bg, Bh = B @ g, B * h  # (s, l), (s, s)
+    in_ridge = torch.zeros(())
     in_weights = torch.zeros(variant.n_blocks, dtype=torch.float64)
-    n_absolute = points.n_absolute
-    larger = torch.empty_like(H)
-    for j, z_j in enumerate(points.by_feature):  # sum_ik H_ik |z_i - z_k| = 2 sum_ik H_ik max - ...
-        torch.maximum(z_j[:, None], z_j[None, :], out=larger)
-        in_weights[j] = float(2 * torch.dot(H.view(-1), larger.view(-1)) - sums @ z_j)
-    z = points.by_squares  # (s, w - n_absolute)
-    squares = sums @ z.square() - 2 * (z * (H @ z)).sum(0)  # sum_ik H_ik (z_i - z_k)²
-    in_weights.index_add_(0, variant.blocks[n_absolute:], squares.double())
-    return torch.cat([in_weights, torch.tensor([in_ridge], dtype=torch.float64)])
+    # -G is symmetric once (B g alpha^T) is replaced by its symmetric part, which no derivative tells
+    # apart.  So what is above the diagonal of blocks counts twice, and what is below is not computed.
+    for first in range(0, len(B), BLOCK_ROWS):
+        rows, rest = slice(first, min(first + BLOCK_ROWS, len(B))), slice(first, None)
+        H = Bh[rows] @ B[:, rest]  # (b, t)
+        H.addmm_(Bg[rows], alpha[rest].T, alpha=0.5).addmm_(alpha[rows], Bg[rest].T, alpha=0.5)
+        in_ridge -= H.diagonal().sum()
+        H[:, rows.stop - first :].mul_(2)
+        # In the kernel matrix, and from there in the distances: dk = -slope d(distance).
+        H.mul_(root[rows]).mul_(root[rest].T).mul_(slopes[rows, rest])
+        in_weights += _in_weights(H, points[rows], points[rest], variant)
+    return torch.cat([in_weights, ridge * in_ridge.double()[None]])
+
+
+def _in_weights(H: Tensor, a: Points, b: Points, variant: Variant) -> Tensor:
+    """sum_ik H_ik times the distance of a_i and b_k in each block of features, (blocks,)."""
+    by_rows, by_columns = H.sum(1), H.sum(0)  # (b,), (t,)
+    found = torch.zeros(variant.n_blocks, dtype=torch.float64)
+    if a.n_absolute:  # |x - z| = 2 max(x, z) - x - z
+        x, z = a.by_feature, b.by_feature  # (p, b), (p, t)
+        larger, sums = torch.empty_like(H), torch.empty(len(x))  # (b, t), (p,)
+        for j, (x_j, z_j) in enumerate(zip(x.unbind(), z.unbind(), strict=True)):
+            torch.maximum(x_j[:, None], z_j, out=larger)
+            torch.dot(H.view(-1), larger.view(-1), out=sums[j])
+        found[: len(x)] = (2 * sums - x @ by_rows - z @ by_columns).double()
+    x, z = a.by_squares, b.by_squares  # (b, w'), (t, w')
+    squares = by_rows @ x.square() + by_columns @ z.square() - 2 * (x * (H @ z)).sum(0)  # (w',)
+    return found.index_add_(0, variant.blocks[a.n_absolute :], squares.double())
 
 
 def _plus_ridge(K: Tensor, ridge: float) -> Tensor:
@@ -147,14 +189,15 @@ def _plus_ridge(K: Tensor, ridge: float) -> Tensor:
 
 
 def halves(y: Tensor, weights: Tensor, most: int) -> tuple[Half, Half]:
-    """The first points, (s, l), in two parts of at most so many."""
-    h = min(most, len(y) // 2)
+    """At most so many points of each half of the first ones, (s, l): fewer are among more."""
+    h = min(HALF_POINTS, len(y) // 2)
 
-    def part(rows: slice) -> Half:
+    def part(first: int) -> Half:
+        rows = slice(first, first + min(most, h))
         w = weights[rows, None]
         return Half(rows, y[rows] - (w * y[rows]).sum(0) / w.sum(), w.sqrt())
 
-    return part(slice(0, h)), part(slice(h, 2 * h))
+    return part(0), part(h)
 
 
 def joined(one: Learned, other: Learned) -> tuple[Tensor | None, float]:

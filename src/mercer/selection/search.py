@@ -26,8 +26,8 @@ from mercer.selection.metric import HALF_POINTS, JUDGED_STEPS
 from mercer.selection.trials import FINE_POINTS, Setting, Trials, setting_of
 from mercer.selection.variants import Variant
 
-# Points of the first two rounds; the third has `FINE_POINTS`.  One eigendecomposition takes some 4 ms in
-# the first and 30 ms in the second.
+# Points of the first two rounds; the third has `FINE_POINTS`.  One eigendecomposition takes some 5 ms in
+# the first, and one Cholesky factor 3 ms in the second.
 ROUGH_POINTS = 250
 COARSE_POINTS = 600
 # How much worse than the best a setting may be in the first round.  Rough kernels gain more from more
@@ -42,14 +42,15 @@ FINAL_TOLERANCE = 0.05
 # How close the best of a kernel must be for the last comparison, on `MOST_POINTS`, and how many are.
 LAST_TOLERANCE = 0.2
 MOST_COMPARED = 6
-# Bandwidths of the first round, as multiples of the median distance between points; of the other two,
-# as multiples of the best so far.
+# Bandwidths that the first round begins with, as multiples of the median distance between points; those
+# of the other two, as multiples of the best so far.  Where all but narrow kernels predict the mean, they
+# do not tell that narrow ones are better; towards wide ones the error has no such plain.
 ROUGH_STEP = 4.0
-ROUGH_FACTORS = (1 / 8, 1 / 2, 2.0, 8.0)
+ROUGH_FACTORS = (1 / 8, 1 / 2, 2.0)
 COARSE_FACTORS = (1 / 2, 2.0)
 FINE_FACTORS = (1 / math.sqrt(2), math.sqrt(2))
-# Further steps where the best bandwidth is at the end of the grid.
-MOST_EXTENSIONS = 3
+# Further steps, by that factor, where the best bandwidth is the first or the last one tried.
+MOST_EXTENSIONS = 4
 # Ridges beside the best one, where that is 0.
 BESIDE_NO_RIDGE = (1e-3, 1e-2)
 # A loss above this is no better than the mean's, and what was learned is noise.
@@ -101,7 +102,7 @@ def select(
         rough += trials.measure(settings, ROUGH_POINTS)
         settings = _further(rough, ridge) if bandwidth is None else []
     contenders = trials.contenders(rough, ROUGH_TOLERANCE)[:MOST_CONTENDERS]
-    coarse = trials.measure([setting_of(c, ridge=ridge) for c in contenders], COARSE_POINTS)
+    coarse = trials.measure([setting_of(c, 1.0, ridge, c.ridge) for c in contenders], COARSE_POINTS)
     if bandwidth is None:
         first = leaders(trials.contenders(coarse))[:MOST_LEARNERS]
         beside = [setting_of(c, f, c.ridge) for c in first for f in COARSE_FACTORS]
@@ -190,7 +191,7 @@ def _refined(
 
 def _widths(variant: Variant, make: Callable[[float], Kernel]) -> list[float]:
     """Bandwidths of the first round: multiples of the median distance between distinct points."""
-    distances = variant.distances(make(1.0), slice(0, COARSE_POINTS))
+    distances = variant.distances(make(1.0), slice(0, ROUGH_POINTS))
     apart = distances[distances > 0]
     median = float(apart.median()) if len(apart) else 1.0
     return [median * f for f in ROUGH_FACTORS]

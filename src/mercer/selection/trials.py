@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,8 +20,8 @@ from mercer.method.critical_batch import ROUNDING_IN_TARGETS
 from mercer.method.direct import JITTER, solve
 from mercer.operators.workers import Workers
 from mercer.selection.candidates import Candidate, leaders
-from mercer.selection.leave_one_out import leave_one_out, leave_one_out_once
-from mercer.selection.metric import HALF_POINTS, POINTS_PER_WEIGHT, Learned, halves, joined, learn
+from mercer.selection.leave_one_out import LeaveOneOut, leave_one_out, leave_one_out_once
+from mercer.selection.metric import HALF_POINTS, POINTS_PER_WEIGHT, Descent, Learned, halves, joined
 from mercer.selection.variants import Variant
 
 # Most points that a setting is tried on by leaving one out: one inverse takes some 140 ms.
@@ -51,12 +52,13 @@ class Judged(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One setting to try; with ridge None, all ridges are tried."""
+    """One setting to try; with ridge None, all ridges are tried, or those beside the one it is near."""
 
     kernel: str
     features: str
     bandwidth: float
     ridge: float | None
+    near: float | None = None
 
 
 class Trials:
@@ -83,6 +85,7 @@ class Trials:
         self.tried: list[Candidate] = []
         self.squares: dict[Candidate, Tensor] = {}  # of the errors of each point
         self.errors: dict[Candidate, Tensor] = {}  # of settings tried alone
+        self.descents: dict[tuple[Candidate, int], Descent] = {}  # of each half
 
     @property
     def are_many(self) -> bool:
@@ -95,40 +98,59 @@ class Trials:
         """Each setting with its best ridge, on so many points; a core takes whole settings."""
         count = min(points, len(self.y))
         y, root = self.targets(count)  # (s, l), (s, 1)
-        variance = float((root * y).square().mean()) or 1.0
         found: list[list[Candidate]] = [[] for _ in settings]
+        # Settings that differ in the ridge share a matrix, which is one task if there are several.
+        same: dict[tuple[str, str, float], list[int]] = {}
+        for i, setting in enumerate(settings):
+            same.setdefault(setting[:3], []).append(i)
+        shared = None
+        if len(same) == 1:
+            shared = self._matrix(settings[0], count, metric).mul_(root).mul_(root.T)
+        tasks = list(same.values()) if shared is None else [[i] for i in range(len(settings))]
 
-        def work(i: int, worker: int) -> None:
-            setting = settings[i]
-            K = self._matrix(setting, count, metric).mul_(root).mul_(root.T)
-            size = float(torch.linalg.vector_norm(K)) / count  # the root mean square
-            if setting.ridge is None:
-                unit = float(K.diagonal().mean())
-                ridges = tuple(r * unit for r in RIDGES)
-                results = leave_one_out(K, root * y, ridges)
-            else:
-                ridges, results = (setting.ridge,), [leave_one_out_once(K, root * y, setting.ridge)]
-            # f = K alpha carries the rounding error of its largest parts.
-            error = self.rounding * size / math.sqrt(variance)
-            for r, result in zip(ridges, results, strict=True):
-                candidate = Candidate(
-                    kernel=setting.kernel,
-                    features=setting.features,
-                    bandwidth=setting.bandwidth,
-                    ridge=r,
-                    loss=result.loss / variance,
-                    reachable=error * result.size <= ROUNDING_SHARE_OF_TRAINING * ROUNDING_IN_TARGETS,
-                    n_points=count,
-                    metric_steps=steps,
-                )
-                found[i].append(candidate)
-                self.squares[candidate] = result.squares / variance
-                if setting.ridge is not None:
-                    self.errors[candidate] = result.errors
+        def work(task: int, worker: int) -> None:
+            K = shared
+            for i in tasks[task]:
+                if K is None:
+                    K = self._matrix(settings[i], count, metric).mul_(root).mul_(root.T)
+                found[i] = self._tried(settings[i], K, root * y, steps)
 
-        self.workers.run(work, len(settings))
+        self.workers.run(work, len(tasks))
         self.add([candidate for candidates in found for candidate in candidates])
         return [min(candidates, key=lambda c: c.rank) for candidates in found]
+
+    def _tried(self, setting: Setting, K: Tensor, y: Tensor, steps: int) -> list[Candidate]:
+        """A setting with each ridge that it is tried with; K and y are weighted."""
+        variance = float(y.square().mean()) or 1.0
+        # f = K alpha carries the rounding error of its largest parts.
+        error = self.rounding * float(torch.linalg.vector_norm(K)) / len(K) / math.sqrt(variance)
+
+        def candidate(r: float, result: LeaveOneOut) -> Candidate:
+            found = Candidate(
+                kernel=setting.kernel,
+                features=setting.features,
+                bandwidth=setting.bandwidth,
+                ridge=r,
+                loss=result.loss / variance,
+                reachable=error * result.size <= ROUNDING_SHARE_OF_TRAINING * ROUNDING_IN_TARGETS,
+                n_points=len(K),
+                metric_steps=steps,
+            )
+            self.squares[found] = result.squares / variance
+            if setting.ridge is not None:
+                self.errors[found] = result.errors
+            return found
+
+        def once(r: float) -> Candidate:
+            return candidate(r, leave_one_out_once(K, y, r))
+
+        if setting.ridge is not None:
+            return [once(setting.ridge)]
+        unit = float(K.diagonal().mean())
+        ridges = tuple(r * unit for r in RIDGES)
+        if setting.near is not None:
+            return _down_from(nearest(ridges, setting.near), [partial(once, r) for r in ridges])
+        return [candidate(r, e) for r, e in zip(ridges, leave_one_out(K, y, ridges), strict=True)]
 
     def add(self, candidates: list[Candidate]) -> None:
         self.tried += candidates
@@ -171,18 +193,23 @@ class Trials:
     def learned(
         self, candidates: list[Candidate], points: int, steps: Sequence[int], ridge_is_given: bool
     ) -> list[Judged]:
-        """Each with the metric that it learns, or without one, as the judging halves prefer."""
+        """Each with the metric that it learns, or without one, as the judging halves prefer.
+
+        Those that have learned before, on enough points, go on from there.
+        """
         parts = halves(self.y, self.weights(len(self.y)), points)
         found: list[list[list[Learned]]] = [[[], []] for _ in candidates]
 
         def work(i: int, worker: int) -> None:
             candidate = candidates[i // 2]
-            kernel = self.kernels[candidate.kernel](candidate.bandwidth)
-            variant = self.variants[candidate.features]
             one, other = parts[i % 2], parts[1 - i % 2]
-            found[i // 2][i % 2] = learn(
-                variant, kernel, candidate.ridge, one, other, steps, ridge_is_given=ridge_is_given
-            )
+            descent = self.descents.get((candidate, i % 2))
+            if descent is None or not descent.suits(one):
+                kernel = self.kernels[candidate.kernel](candidate.bandwidth)
+                variant = self.variants[candidate.features]
+                descent = Descent(variant, kernel, candidate.ridge, ridge_is_given)
+                self.descents[candidate, i % 2] = descent
+            found[i // 2][i % 2] = descent.learn(one, other, steps)
 
         self.workers.run(work, 2 * len(candidates))
         variance = sum(float((p.root * p.y).square().mean()) for p in parts) / 2 or 1.0
@@ -250,9 +277,37 @@ class Trials:
         return self.y - errors / root
 
 
-def setting_of(candidate: Candidate, factor: float = 1.0, ridge: float | None = None) -> Setting:
+def setting_of(
+    candidate: Candidate, factor: float = 1.0, ridge: float | None = None, near: float | None = None
+) -> Setting:
     """The candidate's, with its bandwidth times a factor."""
-    return Setting(candidate.kernel, candidate.features, factor * candidate.bandwidth, ridge)
+    return Setting(candidate.kernel, candidate.features, factor * candidate.bandwidth, ridge, near)
+
+
+def nearest(ridges: Sequence[float], ridge: float) -> int:
+    """The place of the ridge with the lowest ratio to the one given; 0 is near no other."""
+    return min(range(len(ridges)), key=lambda i: abs(_log(ridges[i]) - _log(ridge)))
+
+
+def _log(ridge: float) -> float:
+    return math.log(max(ridge, JITTER))
+
+
+def _down_from(start: int, tries: Sequence[Callable[[], Candidate]]) -> list[Candidate]:
+    """Candidates with neighbouring ridges, from one of them to where those beside the best are worse."""
+    found = {start: tries[start]()}
+    best = start
+    while not found[best].reachable and best + 1 < len(tries):  # a larger ridge has smaller weights
+        best += 1
+        found[best] = tries[best]()
+    for step in (1, -1):
+        while 0 <= best + step < len(tries):
+            if best + step not in found:
+                found[best + step] = tries[best + step]()
+            if found[best + step].rank >= found[best].rank:
+                break
+            best += step
+    return list(found.values())
 
 
 def _error(difference: Tensor) -> float:
