@@ -29,8 +29,9 @@ from mercer.operators.workers import Workers
 # it, the rounding error of G would be as large as G itself in these directions.
 ROUNDINGS = 4.0
 LEAST_JITTER = 1e-10
-# Columns of a block of G: one product of a core.
-BLOCK = 512
+# Columns of a block of G, one product of a core: smaller ones waste less on the diagonal.  With 2,048
+# centres, blocks of 256 took 0.88 of the processor time with 512, and 0.65 of that of the whole matrix.
+BLOCK = 256
 # Conjugate gradients end when the residual, in the norm of the preconditioner, is this share of the
 # right-hand side's, or after so many iterations, each of which reads G once.
 TOLERANCE = 1e-12
