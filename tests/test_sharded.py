@@ -70,7 +70,7 @@ def test_sums_of_nothing_and_of_what_is_not_finite():
     assert not in_one(sums.of([], 3, 0.0), torch.float32).any()
     for value in (math.inf, math.nan):
         lane = Lane(slice(1, 2), [lambda total, _, value=value: total.fill_(value)])
-        found = in_one(sums.of([lane], 3, value), torch.float32)
+        found = in_one(sums.of([lane], 3, value), torch.float32).T
         assert found[[0, 2]].eq(0).all()
         assert not found[1].isfinite()
 

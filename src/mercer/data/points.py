@@ -7,7 +7,7 @@ Norms are those of the features compared by squares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ NORM_ELEMENTS = 1 << 22
 # Up to this many features, the squared norm of bytes, at most 2^14 per feature, is an integer that
 # float32 represents exactly, and so is every distance small enough for rounding to matter.
 EXACT_FEATURES = 1_024
+# Bytes.  PyTorch's allocations begin at multiples of it, and some math libraries round products by the
+# address of an operand modulo it (MKL on an AMD processor, modulo 16).
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,19 @@ class Points:
         beyond = None if self.beyond is None else self.beyond[rows]
         if self.extended is None:
             return Points(self.x[rows], self.squared_norms[rows], self.bound, None, beyond)
-        extended = self.extended[rows]
+        return self._stored(self.extended[rows], beyond)
+
+    def aligned(self) -> Points:
+        """The same points, copied unless they begin where an allocation may: products round alike."""
+        # Those of bytes are exact.
+        if self.is_bytes or self.rows.data_ptr() % ALIGNMENT == 0:
+            return self
+        if self.extended is None:
+            return replace(self, x=self.x.clone())
+        return self._stored(self.extended.clone(), self.beyond)
+
+    def _stored(self, extended: Tensor, beyond: Tensor | None) -> Points:
+        """Points like these, of rows as they are stored."""
         x, norms = extended[:, :-2], extended[:, -1]
         bounds = (self.n_absolute, self.absolute_bound)
         return Points(x, norms, self.bound, extended, beyond, *bounds)
@@ -119,10 +134,7 @@ class Points:
         beyond = None if self.beyond is None else self.beyond.to(device)
         if self.extended is None:
             return Points(self.x.to(device), self.squared_norms.to(device), self.bound, None, beyond)
-        extended = self.extended.to(device)
-        x, norms = extended[:, :-2], extended[:, -1]
-        bounds = (self.n_absolute, self.absolute_bound)
-        return Points(x, norms, self.bound, extended, beyond, *bounds)
+        return self._stored(self.extended.to(device), beyond)
 
     def __reduce__(self) -> tuple[Any, ...]:  # views would be written out once each
         if self.extended is None:

@@ -42,6 +42,7 @@ from mercer.method.preconditioner import Preconditioner
 from mercer.method.schedule import Panel, Visit
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts
+from mercer.operators.summation import by_output
 
 # Share of the largest stable step taken beyond m*, as the paper's implementation does for a full batch.
 STABILITY_MARGIN = 0.95
@@ -150,18 +151,19 @@ class PanelDescent:
         self.preconditioner = preconditioner
         self.model = model
         self.ridge = ridge
-        f, Z = products.f, products.Z
-        self.change = f.new_zeros(f.shape)  # (R, l)  of the panel's own weights
-        self.c = f.new_zeros(Z.shape[1], f.shape[1])  # (q, l)  of the fixed block, in the basis V
-        self.changed = False
+        # All laid out by output, like the weights: so laid out, products take a third of the time.
+        self.f = by_output(products.f)  # (R, l)
+        self.change = torch.zeros_like(self.f)  # (R, l)  of the panel's own weights
+        self.c = by_output(self.f.new_zeros(products.Z.shape[1], self.f.shape[1]))  # (q, l)  c
+        self.changed: slice | None = None  # rows of the panel whose weights may have changed
 
     def error(self, batch: slice, y_t: Tensor) -> Tensor:
-        """f - y_t, (m, l), including the changes of earlier batches; overwrites the panel's f."""
-        t = self._local(batch)
-        f = self.products.f[t]  # (m, l)
-        if self.changed:
-            f.addmm_(self.products.own[t], self.change)
-            f.addmm_(self.products.Z[t], self.c)
+        """f - y_t, (m, l), including the changes of earlier batches; overwrites f."""
+        t, u = self._local(batch), self.changed
+        f = self.f[t]  # (m, l)
+        if u is not None:
+            f.T.addmm_(self.change[u].T, self.products.own[t, u].T)
+            f.T.addmm_(self.c.T, self.products.Z[t].T)
         return f.sub_(y_t)
 
     def residual(self, batch: slice, error: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -185,7 +187,7 @@ class PanelDescent:
         short = self.ridge * self.model.of_rows(batch)  # (m, l)
         missing = error + (short if weight is None else short / weight)  # W^-1 g
         self.change[t].sub_(solve(own, missing, self.ridge, weight))
-        self.changed = True
+        self._has_changed(t)
         return error.addmm_(own, self.change[t])
 
     def step(
@@ -194,11 +196,11 @@ class PanelDescent:
         """The step along the residual g, (m, l), of size gamma = 2 eta / m where that is stable."""
         t = self._local(batch)
         p = g * safe  # (m, l)
-        Zp = (p.T.contiguous() @ self.products.Z[t]).T  # (q, l)
+        Zp = (p.T @ self.products.Z[t]).T  # (q, l)
         taken = self.preconditioner.D[:, None] * Zp  # (q, l)
         rate = self._largest_fall(batch, g, p, Zp, weight).clamp_(max=gamma)  # (l,)
         self.change[t].addcmul_(p, rate, value=-1)
-        self.changed = True
+        self._has_changed(t)
         self.c.addcmul_(taken, rate)
 
     def _largest_fall(
@@ -210,7 +212,7 @@ class PanelDescent:
         if weight is not None:  # the solution minimises a loss whose gradient is g / w
             g_p, p_p = g_p.div_(weight), p_p.div_(weight)
         own = self.products.own[t, t]  # (m, m)
-        curvature = (p * (own @ p)).sum(0) - self.preconditioner.removed(Zp)  # (l,)
+        curvature = (p * (p.T @ own).T).sum(0) - self.preconditioner.removed(Zp)  # (l,)
         if self.ridge:
             curvature += self.ridge * p_p.sum(0)
         # Where rounding error hides the curvature, or there is nothing to step along, no bound.
@@ -220,6 +222,10 @@ class PanelDescent:
         """Write the changes to the model."""
         self.model.of_rows(self.panel.rows).add_(self.change)
         self.preconditioner.correct(self.model, self.c)
+
+    def _has_changed(self, t: slice) -> None:
+        u = t if self.changed is None else self.changed
+        self.changed = slice(min(t.start, u.start), max(t.stop, u.stop))
 
     def _local(self, batch: slice) -> slice:
         return slice(batch.start - self.panel.start, batch.stop - self.panel.start)

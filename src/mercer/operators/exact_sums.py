@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mercer.data.points import ALIGNMENT
 from mercer.operators.summation import Job, Scratch, tile_elements
 from mercer.operators.workers import workers_for
 
@@ -49,7 +50,9 @@ class ExactSums:
         size, count = max(rows, tile_elements(device)), self.workers.count
         memory = torch.empty(count, size, dtype=dtype, device=device)
         self._scratch = [Scratch(memory[i]) for i in range(count)]
-        self._lane = memory.new_empty(count, n_outputs, rows)  # (workers, l, rows)
+        # Lanes of all workers are aligned alike, since products may round by the address of the sum.
+        padded = -(-rows // ALIGNMENT) * ALIGNMENT
+        self._lane = memory.new_empty(count, n_outputs, padded)  # (workers, l, rows)
         self._term = torch.empty(count, n_outputs, rows, dtype=torch.float64, device=device)
         self._rest = torch.empty_like(self._term)
         self._totals = self._term.new_empty(count, self.n_units, n_outputs, rows)
@@ -96,5 +99,5 @@ def _largest_unit(bound: float) -> float:
 
 
 def in_one(units: Tensor, dtype: torch.dtype) -> Tensor:
-    """A sum in units, (n_units, l, R), rounded once, (R, l)."""
-    return units.flip(0).sum(0).to(dtype).T.contiguous()
+    """A sum in units, (n_units, l, R), rounded once, (l, R)."""
+    return units.flip(0).sum(0).to(dtype)

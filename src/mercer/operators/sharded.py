@@ -18,7 +18,9 @@ The points of a panel come from the ranks that hold them, if each holds only tho
 
 All ranks have all weights and take the same steps.  Which tiles are evaluated, kept and multiplied
 together does not depend on the number of ranks, and sums do not depend on their order (`exact_sums.py`),
-so the weights are the same to the last bit for any number of ranks.
+so the weights are the same to the last bit for any number of ranks.  Products of some math libraries
+round differently at other addresses of their operands, so all that has another place with another number
+of ranks begins at the address of an allocation.
 """
 
 from __future__ import annotations
@@ -57,7 +59,6 @@ class Block:
     columns: slice
     panel: slice  # that they are a part of
     lane: int
-    place: int  # of its first column among the columns of its rank beyond the fixed block
 
     def __len__(self) -> int:
         return int(self.columns.stop - self.columns.start)
@@ -76,12 +77,11 @@ class Deal:
         width = block_columns(device)
         cut = [(c, panel) for panel in panels for c in pieces(panel.start, panel.stop, width)]
         self.n_blocks = len(cut)
-        self.own: list[Block] = []
-        place = 0
-        for i, (columns, panel) in enumerate(cut):
-            if i % LANES % group.size == group.rank:
-                self.own.append(Block(columns, panel, i % LANES, place))
-                place += columns.stop - columns.start if columns.start >= s else 0
+        self.own = [
+            Block(columns, panel, i % LANES)
+            for i, (columns, panel) in enumerate(cut)
+            if i % LANES % group.size == group.rank
+        ]
 
     def between(self, start: int, stop: int) -> list[Block]:
         """The blocks of this rank that begin in a range of columns."""
@@ -109,7 +109,8 @@ class KeptPanel:
     """What a rank keeps of K[:stop, rows] for the rows of one panel."""
 
     fixed: dict[int, Tensor]  # by first row: K[fixed block but for the panel, its own rows], (s', w)
-    before: Tensor  # (W, R)  K[its own columns between the fixed block and the panel, rows]
+    # By first column: K[a block of its own between the fixed block and the panel, rows], (w, R)
+    before: dict[int, Tensor]
     own: Tensor  # (R, R)
 
 
@@ -143,6 +144,7 @@ class ShardedSquare:
         self.s, self.q = basis.shape
         self.deal = deal
         self._panels = {panel.start: panel for panel in deal.panels}
+        self._views: dict[tuple[int, int], Points] = {}  # of the points, by columns
         self._budget = budget
         n, longest = len(points), max((_length(panel) for panel in deal.panels), default=1)
         device, dtype = points.device, points.dtype
@@ -191,20 +193,27 @@ class ShardedSquare:
         known = not self.q or (self._all_Z is not None and rows.stop <= self._Z_end)
         if not known:
             Z.zero_()
-        mine = self.deal.between(rows.start, rows.stop)
-        lanes = [self._rows_of(block, visited, None if known else Z) for block in mine]
-        lanes += self._columns(visited)
-        if kept is None:
-            lanes.insert(0, Lane(slice(0, 0), [self._evaluate_own(visited.points, own)]))
+        mine, group = self.deal.between(rows.start, rows.stop), self.deal.group
         bound = self._largest * float(weights.abs().sum(0).max())
-        f_units = self._sums.of(lanes, R, bound)  # (n_units, l, R)
-        if not known and rows.start < self.s:
+        # While sums are on their way to the other ranks, each does what all have to do.
+        f_units = self._sums.of(
+            [self._rows_of(block, visited, None if known else Z) for block in mine], R, bound
+        )  # (n_units, l, R)
+        in_basis = rows.start < self.s
+        if kept is None and in_basis:
+            self._evaluate_own(visited.points, own)
+        if not known and in_basis:
             for block in mine:
                 here = _within(block.columns, rows)
                 Z[here].addmm_(own[here], self.basis[rows])  # (w, q)
-        self.deal.group.add(f_units, *([] if known else [Z]))
-        f = in_one(f_units, own.dtype)  # (R, l)
-        f.T.addmm_(weights[rows].T, own)
+        adding = [] if known else group.start_adding(Z)
+        f_units += self._sums.of(self._columns(visited), R, bound)
+        adding += group.start_adding(f_units)
+        if kept is None and not in_basis:
+            self._evaluate_own(visited.points, own)
+        f_own = weights[rows].T @ own  # (l, R)
+        group.finish(adding)
+        f = in_one(f_units, own.dtype).add_(f_own).T  # (R, l)
         if kept is None and memory is not None:
             self._kept[rows.start] = memory
             self._end = rows.stop
@@ -219,7 +228,7 @@ class ShardedSquare:
             if sending is not None and sending.rows == rows and isinstance(self.points, DealtPoints):
                 self._seen, self._sending = (rows, self.points.arrived(sending)), None
             else:
-                self._seen = (rows, self.points[rows])
+                self._seen = (rows, self.points[rows].aligned())
         return self._seen[1]
 
     def _send_ahead(self) -> None:
@@ -230,11 +239,8 @@ class ShardedSquare:
         if rows.start not in self._kept or self._end < len(self.points):
             self._sending = self.points.sending(rows)
 
-    def _evaluate_own(self, points: Points, own: Tensor) -> Job:
-        def job(total: Tensor, scratch: Scratch) -> None:
-            self.kernel.block(points, points, same=True, out=own)
-
-        return job
+    def _evaluate_own(self, points: Points, own: Tensor) -> None:
+        self.kernel.block(points, points, same=True, out=own)
 
     def _rows_of(self, block: Block, visited: Visited, Z: Tensor | None) -> Lane:
         """What the rank whose rows a block of the panel is does for them; computes their Z if given."""
@@ -250,11 +256,10 @@ class ShardedSquare:
             else:
                 jobs.append(_with_Z(tile, weights, self.basis[c], Z[here]))
             place += _length(c)
-        mine = slice(block.place, block.place + len(block))
         for start, later in self._kept.items():
             if max(rows.stop, self.s) <= start < visited.stop and block.columns.start >= self.s:
                 # K[later panel, rows], the transpose of what was kept when that was visited.
-                tile = Tile.known(self._panels[start], later.before[mine].T)
+                tile = Tile.known(self._panels[start], later.before[block.columns.start].T)
                 jobs.append(tile.times(weights))
         return Lane(here, jobs)
 
@@ -263,8 +268,7 @@ class ShardedSquare:
         rows, memory = visited.rows, visited.memory
         lanes: dict[int, list[Job]] = {}
         for block in self.deal.between(self.s, rows.start):
-            mine = slice(block.place, block.place + len(block))
-            part = None if memory is None else memory.before[mine]  # (w, R)
+            part = None if memory is None else memory.before[block.columns.start]  # (w, R)
             tile = self._tile(block.columns, visited.points, part, visited.read)
             lanes.setdefault(block.lane, []).append(tile.times(visited.weights))
         for block in self.deal.between(max(rows.stop, self.s), visited.stop):
@@ -290,12 +294,14 @@ class ShardedSquare:
         """K[columns, rows] as it is in `memory`, or to be evaluated there or in scratch memory."""
         if read and memory is not None:
             return Tile.known(columns, memory)
-        points = self.points.own(columns)
+        points = self._views.get((columns.start, columns.stop))
+        if points is None:
+            points = self._views[columns.start, columns.stop] = self.points.own(columns)
         shape = (len(points), len(rows))
 
         def values(scratch: Scratch) -> Tensor:
             out = scratch.shaped(*shape) if memory is None else memory
-            return self.kernel.block(points, rows, out=out)
+            return self.kernel.block(points.aligned(), rows, out=out)
 
         return Tile(columns, values)
 
@@ -307,10 +313,12 @@ class ShardedSquare:
             return None
         self.kept_bytes += size
         height = sum(_length(c) for c in self._fixed_columns(rows))
-        before = sum(len(block) for block in self.deal.between(self.s, rows.start))
-        mine = self.deal.between(rows.start, rows.stop)
-        fixed = {block.columns.start: new(height, len(block)) for block in mine}
-        return KeptPanel(fixed, new(before, R), new(R, R))
+        mine, before = (self.deal.between(*c) for c in ((rows.start, rows.stop), (self.s, rows.start)))
+        return KeptPanel(
+            {block.columns.start: new(height, len(block)) for block in mine},
+            {block.columns.start: new(len(block), R) for block in before},
+            new(R, R),
+        )
 
 
 class ShardedRectangle:
@@ -353,7 +361,7 @@ class ShardedRectangle:
             return weights.new_zeros(0, weights.shape[1])
         units = torch.cat(found, 2)  # (n_units, l, rows)
         self.deal.group.add(units)
-        return in_one(units, weights.dtype)
+        return in_one(units, weights.dtype).T.contiguous()
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         return self.kernel.block(self.rows[rows], self.columns[columns])
@@ -365,7 +373,7 @@ class ShardedRectangle:
         self, weights: Tensor, part: slice, columns: slice, keeps: bool, bound: float
     ) -> Tensor:
         """The sums of this rank for some rows, (n_units, l, R)."""
-        points, lanes = self.rows[part], dict[int, list[Job]]()
+        points, lanes = self.rows[part].aligned(), dict[int, list[Job]]()
         for block in self.deal.own:
             first = max(block.columns.start, columns.start)
             here = slice(first, min(block.columns.stop, columns.stop))
@@ -385,7 +393,7 @@ class ShardedRectangle:
 
         def values(scratch: Scratch) -> Tensor:
             out = scratch.shaped(*shape) if memory is None else memory
-            return self.kernel.block(points, rows, out=out)
+            return self.kernel.block(points.aligned(), rows, out=out)
 
         if memory is not None:
             self._values[key] = memory
