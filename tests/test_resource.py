@@ -147,6 +147,27 @@ def test_device_auto_and_cpu_are_found():
     assert find_device("auto").type in ("cpu", "cuda", "mps")
 
 
+@pytest.mark.parametrize(
+    ("local_rank", "count", "current", "found"),
+    [
+        (None, 4, 0, "cuda:0"),
+        ("0", 4, 0, "cuda:0"),
+        ("3", 4, 0, "cuda:3"),
+        ("3", 1, 0, "cuda:0"),  # the launcher shows each rank only its own
+        ("1", 4, 2, "cuda:2"),  # the script has chosen
+        ("?", 4, 0, "cuda:0"),
+    ],
+)
+def test_ranks_of_one_machine_take_different_gpus(monkeypatch, local_rank, count, current, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert find_device("auto") == torch.device(found)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"`device` must be present on this machine. Got 'cuda:1'"):

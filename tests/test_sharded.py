@@ -17,7 +17,7 @@ from visits import visible_weights
 import mercer
 from mercer.data.dealt_points import DealtPoints
 from mercer.data.held import Held
-from mercer.data.points import byte_points
+from mercer.data.points import ADDRESS_BYTES, byte_points
 from mercer.data.rows import as_integers
 from mercer.engine import HeldOutPart, Limits, Requests, Resource, assemble, choose
 from mercer.method.schedule import make_schedule
@@ -38,7 +38,20 @@ def dealt_to(group, points, s, m):
     return DealtPoints(points[places], held, group)
 
 
-# Sums
+# Addresses and sums
+
+
+def test_points_are_copied_to_where_products_round_alike():
+    """Some math libraries round by the address of an operand, which differs where points are dealt."""
+    points = mercer.Laplacian(1.0).points(torch.randn(70, 4))
+    for first in range(16):
+        found = points[first:].aligned()
+        assert found.rows.data_ptr() % ADDRESS_BYTES == 0
+        assert torch.equal(found.rows, points.rows[first:])
+        assert torch.equal(found.squared_norms, points.squared_norms[first:])
+    assert points.aligned() is points
+    codes = byte_points(torch.ones(9, 3, dtype=torch.int8), torch.float32)[1:]
+    assert codes.aligned() is codes  # whose products are exact
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

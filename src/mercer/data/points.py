@@ -22,7 +22,7 @@ NORM_ELEMENTS = 1 << 22
 EXACT_FEATURES = 1_024
 # Bytes.  PyTorch's allocations begin at multiples of it, and some math libraries round products by the
 # address of an operand modulo it (MKL on an AMD processor, modulo 16).
-ALIGNMENT = 64
+ADDRESS_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Points:
     def aligned(self) -> Points:
         """The same points, copied unless they begin where an allocation may: products round alike."""
         # Those of bytes are exact.
-        if self.is_bytes or self.rows.data_ptr() % ALIGNMENT == 0:
+        if self.is_bytes or self.rows.data_ptr() % ADDRESS_BYTES == 0:
             return self
         if self.extended is None:
             return replace(self, x=self.x.clone())

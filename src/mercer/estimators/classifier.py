@@ -95,7 +95,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     precision : {"float32", "float64"}, default="float32"
         Floating point type of the computation; small fits are solved in float64.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1" or "mps".  "auto" takes a GPU if there is one.
+        "cpu", "cuda", "cuda:1" or "mps".  "auto" takes a GPU if there is one; under `torchrun`, the
+        one with the number in LOCAL_RANK.
     memory_limit : float, str or "auto", default="auto"
         Memory that training may use: bytes, or a text such as "4GB".  "auto" takes half of
         what is free, on a GPU nearly all.

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.points import ALIGNMENT
+from mercer.data.points import ADDRESS_BYTES
 from mercer.operators.summation import Job, Scratch, tile_elements
 from mercer.operators.workers import workers_for
 
@@ -51,7 +51,7 @@ class ExactSums:
         memory = torch.empty(count, size, dtype=dtype, device=device)
         self._scratch = [Scratch(memory[i]) for i in range(count)]
         # Lanes of all workers are aligned alike, since products may round by the address of the sum.
-        padded = -(-rows // ALIGNMENT) * ALIGNMENT
+        padded = -(-rows // ADDRESS_BYTES) * ADDRESS_BYTES
         self._lane = memory.new_empty(count, n_outputs, padded)  # (workers, l, rows)
         self._term = torch.empty(count, n_outputs, rows, dtype=torch.float64, device=device)
         self._rest = torch.empty_like(self._term)

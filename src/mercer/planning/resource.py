@@ -15,6 +15,7 @@ below.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 import torch
@@ -110,7 +111,7 @@ def find_device(device: str | torch.device) -> torch.device:
     """The torch device for "auto", "cpu", "cuda", "cuda:1" or "mps"; refuses one that is not there."""
     if str(device) == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device())
+            return torch.device("cuda", _gpu_of_rank())
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         found = torch.device(device)
@@ -129,6 +130,17 @@ def find_device(device: str | torch.device) -> torch.device:
             'compute on: use device="auto", or install a build of PyTorch for it.'
         ) from error
     return found
+
+
+def _gpu_of_rank() -> int:
+    """The GPU of this process: for the k-th rank of a machine the k-th, unless another was chosen.
+
+    A launcher that shows each rank only its own GPU, or a script that calls `torch.cuda.set_device`, has
+    chosen.
+    """
+    current, local = torch.cuda.current_device(), os.environ.get("LOCAL_RANK", "")
+    chosen = current != 0 or not local.isdecimal() or int(local) >= torch.cuda.device_count()
+    return current if chosen else int(local)
 
 
 def with_memory(resource: Resource, memory: float | None) -> Resource:
