@@ -44,7 +44,7 @@ PROBE_SWEEPS = 2
 # The products by which floats and bytes are compared.
 PRODUCT_ROWS = 512
 PRODUCT_FEATURES = 512
-PRODUCT_PROBES = 8
+PRODUCT_PROBES = 5
 # Throughput within this share of the best counts as "stopped rising".
 SATURATED_SHARE = 0.9
 # Rows at which products of one core usually saturate; in repeated measurements on one machine the number
@@ -53,7 +53,7 @@ USUAL_ROWS = 128
 # Rate of 8-bit products over that of float32 products where a processor has instructions for them.
 USUAL_GAIN = 4.0
 # Bytes of memory whose rates are measured, and how often it is allocated afresh.
-RATE_BYTES = 3 << 24
+RATE_BYTES = 1 << 25
 FRESH_PROBES = 2
 READ_RUNS = 2
 # Fresh memory is touched in pieces, for so long or until a share of what is wanted has been touched.

@@ -125,9 +125,10 @@ def html_table(plan: Plan) -> str:
 
 def _faster(plan: Plan) -> str:
     """What would take less time, where a run takes long."""
+    ways = "fewer centres (n_centers), a sample of the rows or more ranks"
     if plan.kept_memory < plan.n**2 / 2 and plan.expected_epochs != 1:
-        return "fewer centres (n_centers) would be faster, and later epochs with more memory"
-    return "fewer centres (n_centers) would be faster"
+        return f"{ways} would be faster, and more memory for later epochs"
+    return f"{ways} would be faster"
 
 
 def _kept(plan: Plan) -> str:
