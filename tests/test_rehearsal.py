@@ -193,6 +193,18 @@ def test_much_is_kept_only_if_the_epochs_expected_gain_from_it(clock, rng, desk,
     assert kept(slow, 2).kept_memory == plan.kept_memory / 2  # that much was used before
 
 
+def test_a_plan_that_takes_long_says_what_would_be_faster(rng, desk):
+    kernel = Gaussian(3.0)
+    points = kernel.points(torch.from_numpy(rng.normal(size=(1_000, 5))).float())
+    plan, _ = choose(kernel, points, 3, desk, requests=Requests(200, 20, 100))
+    timed = replace(plan, first_epoch_seconds=5.0, later_epoch_seconds=1.0, expected_epochs=20)
+    assert "24 s  predicted until training stops, after about 20 epochs\n" in f"{timed}\n"
+    long = replace(timed, first_epoch_seconds=5_000.0)
+    advice = "fewer centres (n_centers), a sample of the rows or more ranks would be faster"
+    assert advice in str(long)
+    assert f"{advice}, and more memory for later epochs" in str(replace(long, kept_memory=0.0))
+
+
 def test_the_rate_of_fresh_memory_is_that_of_now_if_there_is_much_of_it():
     cpu, rates = torch.device("cpu"), replace(FREE, write=7.0)
     assert fresh_byte_seconds(1 << 20, cpu, rates) == 7.0

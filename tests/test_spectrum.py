@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import oracles
 import pytest
 import torch
 
@@ -96,3 +97,13 @@ def test_largest_eigenvalue_is_close_from_below(rng):
     K = kernel.block(x_r, x_r, same=True)
     expected = float(torch.linalg.eigvalsh(K)[-1])
     assert 0.99 * expected < largest_eigenvalue(K) <= expected * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n", [12, 1_300])
+def test_the_largest_eigenvalue_is_that_of_the_matrix_with_scaled_rows_and_columns(rng, n):
+    X = rng.normal(size=(n, 3))
+    K, root = oracles.gaussian(X, X, 2.0), rng.uniform(0.1, 1.0, size=n)
+    for scale in (np.ones(n), root):
+        exact = np.linalg.eigvalsh(scale[:, None] * K * scale)[-1]
+        given = None if scale is not root else torch.from_numpy(root)
+        assert 0.99 * exact <= largest_eigenvalue(torch.from_numpy(K), given) <= exact * (1 + 1e-9)
