@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import Browser, started
 from ranks import RankPool
 from threadpoolctl import threadpool_limits
 
@@ -53,6 +54,12 @@ def on_byte_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
     device = replace(desk, integer_gain=4.0)
     monkeypatch.setattr("mercer.preparation.measure_resource", lambda *_: device)
     return device
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, started once for a file of tests."""
+    yield from started(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,9 @@
-"""The report, as text and in a real browser.
-
-Chromium is driven through chromedriver's own protocol, which is JSON over HTTP: nothing needs to be
-installed beside the two programs.
-"""
+"""The report, as text and in a real browser."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
-import shutil
-import subprocess
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import PHONE, Browser
 from scipy.stats import binomtest
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.metrics import confusion_matrix, r2_score
@@ -32,102 +23,6 @@ from mercer.report.charts import Axis, Chart
 from mercer.report.numbers import duration, number
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-PHONE = 360
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-]
-
-
-class Browser:
-    """A session of chromedriver."""
-
-    def __init__(self, address: str, profile: Path) -> None:
-        options = {"args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {
-            "browserName": "chrome",
-            "goog:chromeOptions": options,
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
-        self._session = f"{address}/session"
-        answer = self._call("", {"capabilities": {"alwaysMatch": wanted}})
-        self._session += f"/{answer['sessionId']}"
-
-    def open(self, path: Path, width: int = 1000, height: int = 900) -> None:
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE}
-        self.devtools("Emulation.setDeviceMetricsOverride", **screen)
-        self._call("/url", {"url": path.as_uri()})
-
-    def devtools(self, command: str, **parameters: Any) -> Any:
-        return self._call("/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def dark(self, on: bool) -> None:
-        feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
-        self.devtools("Emulation.setEmulatedMedia", media="", features=[feature])
-
-    def value(self, expression: str) -> Any:
-        return self._call("/execute/sync", {"script": f"return {expression}", "args": []})
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        """What happened since the last call: "browser" for the console, "performance" for the rest."""
-        return list(self._call("/se/log", {"type": kind}))
-
-    def requests(self) -> list[str]:
-        """The addresses requested since the last call."""
-        events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
-        sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [parameters["request"]["url"] for parameters in sent]
-
-    def picture(self, path: Path) -> None:
-        """A screenshot of the whole page."""
-        data = self.devtools("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
-
-    def paper(self, path: Path) -> None:
-        data = self.devtools("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"]
-        path.write_bytes(base64.b64decode(data))
-
-    def close(self) -> None:
-        self._call("", None, "DELETE")
-
-    def _call(self, path: str, body: Any, method: str = "POST") -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._session + path, data, headers, method=method)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=60) as answer:
-            return json.load(answer)["value"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or chromium is None:
-        pytest.skip("needs Chromium and its driver (Debian's packages chromium and chromium-driver)")
-    process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        port = next(
-            found[1] for line in lines if (found := re.search(r"successfully on port (\d+)", line))
-        )
-        session = Browser(f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("profile"))
-        try:
-            yield session
-        finally:
-            session.close()
-    finally:
-        process.terminate()
-        process.wait(10)
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 class Page(HTMLParser):
