@@ -49,7 +49,7 @@ LAYERS = (
     (("tables",), "data files, and columns of any kind as features"),
     (("estimators",), "KernelClassifier and KernelRegressor"),
     (("displays", "metrics"), "scores, plots"),
-    (("report",), "the HTML report"),
+    (("explorer", "report"), "the page for exploring data; the HTML report"),
     (("serve",), "predictions over HTTP"),
     (("cli",), "the command line"),
 )

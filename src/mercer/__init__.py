@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     )
     from mercer.estimators import KernelClassifier, KernelRegressor, load
     from mercer.estimators.row_share import RowShare
+    from mercer.explorer import explore
     from mercer.kernels import (
         Cauchy,
         Custom,
@@ -80,6 +81,7 @@ _HOMES = {
     "TensorBoardLog": "training.events.callbacks",
     "TimeLimit": "training.events.callbacks",
     "alone": "processes.joining",
+    "explore": "explorer",
     "load": "estimators",
     "measure_resource": "planning.calibration",
     "release_memory": "operators.pool",
@@ -117,6 +119,7 @@ __all__ = [
     "TensorBoardLog",
     "TimeLimit",
     "alone",
+    "explore",
     "load",
     "measure_resource",
     "release_memory",

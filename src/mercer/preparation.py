@@ -121,6 +121,7 @@ def prepare(
                 keeps=settings.limits.max_iter > 1,
             )
         if resource.rates is not None:
+            on_stage("timing a few panels")
             limits, stops_early = settings.limits, data.n_held_out > 0
             epochs = expected_epochs(
                 plan,

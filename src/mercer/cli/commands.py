@@ -363,6 +363,33 @@ def report(
             screens.show_report_written(path)
 
 
+@app.command(
+    short_help="Explore a table in the browser: models train while you look.",
+    epilog=_example("mercer explore train.csv --target price"),
+)
+@grouped
+def explore(
+    data: Data,
+    columns: ColumnOptions,
+    *,
+    port: Annotated[
+        int, typer.Option(metavar="NUMBER", min=0, max=65_535, help="Port; 0 takes a free one.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+    file: FileOptions,
+) -> None:
+    """Open a local page on which models train on a table while you look, until Ctrl-C.
+
+    Pick columns, kernel, bandwidth, ridge and the number of rows, and compare the runs. The page can be
+    reached from this machine only.
+    """
+    from mercer.cli import choices, exploring
+
+    exploring.explore(choices.data(data, columns, file), port, browser)
+
+
 @app.command(epilog=_example("mercer info house.mercer"))
 def info(model: ModelFile, json: Json = False) -> None:
     """Show what is in a model file."""
