@@ -36,6 +36,7 @@ PARTS = (
     "acceleration",
     "practice",
     "interpolation",
+    "centres",
 )
 MEASURED = Path("benchmarks/paper/measured")
 DOCS = Path("docs")

@@ -22,6 +22,7 @@ NAMES = {
     "svhn": "SVHN, re-cropped, grey",
     "usps": "USPS",
     "covtype": "Covertype",
+    "flights": "New York flights",
     "timit": "TIMIT",
 }
 
