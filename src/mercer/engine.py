@@ -208,6 +208,10 @@ def fit(
         return prepare(data, settings, events.on_stage, group)
 
     def trained(problem: Problem) -> Fitted:
+        with problem.reading():
+            return trained_on(problem)
+
+    def trained_on(problem: Problem) -> Fitted:
         assert events is not None
         events.on_plan(problem.plan)
         with nullcontext() if resume is None else contents_of(resume.path):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,6 @@ from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
 from mercer.data.points import Points
 from mercer.data.rows import chunks, widest
-from mercer.data.streams import StreamedPoints
 from mercer.data.targets import TargetUnits
 from mercer.kernels import Custom, Gaussian, as_kernel, in_units
 from mercer.kernels.base import Kernel
@@ -29,7 +29,7 @@ from mercer.planning.centres import auto_centres, choose_with_centres, value_sec
 from mercer.planning.choose import Requests, choose
 from mercer.planning.direct import direct_plan, is_small
 from mercer.planning.epochs import expected_epochs
-from mercer.planning.memory import data_limit
+from mercer.planning.memory import data_limit, stream_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource, with_memory
@@ -38,13 +38,15 @@ from mercer.processes.group import Group
 from mercer.processes.seats import sharing
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
 from mercer.training.assemble import dealing
-from mercer.training.problem import Data, Problem, rows_each, training_points
+from mercer.training.problem import Data, Problem, rows_each, streamed_points, training_points
 from mercer.training.stopping import Limits
 
 # Of the squared length of a row, what may lie outside the space of an earlier fit by rounding.
 UNSEEN_SHARE = 1e-9
 # With fewer rows than this, every one is a centre unless the user says otherwise.
 FEWEST_TIMED = 20_000
+# Of the memory, what training on a stream gets at least.
+LEAST_BESIDE_STREAM = 0.25
 # Stands for a kernel that the user gave, until each rank has put its own in the place.
 ANY = Gaussian(bandwidth=1.0)
 
@@ -78,7 +80,8 @@ def prepare(
     like = torch.zeros((), dtype=settings.dtype, device=settings.device)
     limit = data_limit(settings.device, resource.usable_each)
     solves = _may_solve(data, settings, resource)
-    bytes_pay = resource.integer_gain > 1 and data.stream is None and data.centers is None
+    in_bytes = data.stream is None or data.X.dtype in (np.uint8, torch.uint8)
+    bytes_pay = resource.integer_gain > 1 and in_bytes and data.centers is None
     chosen = _choose_setting(data, settings, resource, bytes_pay, solves, on_stage, ranks)
     if settings.setting.inputs is not None:
         _check_known(settings.setting.inputs, data)
@@ -146,9 +149,10 @@ def prepare(
         return plan, preconditioner
 
     value = _value_seconds(settings, kernel, points, y.shape[1], resource)
-    p = _n_centers(settings, len(y), len(points), value, resource)
     if data.centers is not None:
-        p = len(data.centers)
+        p: int | None = len(data.centers)
+    else:
+        p = _n_centers(settings, len(y), len(points), value, resource, data.stream is not None)
     if p is not None and ranks.size > 1:
         if settings.n_centers != "auto" or data.centers is not None:
             raise ValueError(
@@ -164,16 +168,15 @@ def prepare(
             known = centres.followed_by(points[:FRESH_POINTS])
         on_disk = data.stream is not None or rows_each(points) > limit
         n_held_out = data.n_held_out
+        left = resource if data.stream is None else _beside_stream(resource, data, len(y))
         plan, preconditioner = choose_with_centres(
-            *(kernel, known, p, y.shape[1], resource, ridge, requests, n_held_out, on_disk),
+            *(kernel, known, p, y.shape[1], left, ridge, requests, n_held_out, on_disk),
             n_rows=len(y),
             value=value,
             solves=_may_solve_centres(data, settings, ridge, kernel),
         )
         machine = KernelMachine(kernel, chosen.inputs, centres, y.new_zeros(p, y.shape[1]), units)
-        rows: Points | StreamedPoints = points
-        if data.stream is not None:
-            rows = StreamedPoints(data.stream.rows, machine.points_of_rows, like, points.shape[1])
+        rows = streamed_points(data, machine) or points
         noted = (*plan.notes, *((chosen.note,) if chosen.note else ()))
         preparation = chosen.inputs.describe()
         plan = replace(plan, kernel=str(chosen.kernel), preparation=preparation, notes=noted)
@@ -217,22 +220,37 @@ def _value_seconds(
 
 
 def _n_centers(
-    settings: Settings, n: int, known: int, value: float | None, resource: Resource
+    settings: Settings, n: int, known: int, value: float | None, resource: Resource, streams: bool
 ) -> int | None:
     """The number of centres for n rows, of which `known` are here; None for every row."""
     wanted = settings.n_centers
     if wanted == "auto":
         wanted = auto_centres(n, value, resource)
-        if known < n:  # a stream
-            wanted = known // 2 if wanted is None else min(wanted, known // 2)
-    if wanted is None or wanted >= n:
+        if streams:
+            most = max(1, known // 2)
+            wanted = most if wanted is None else min(wanted, most)
+    if not streams and (wanted is None or wanted >= n):
         return None
+    if wanted is None:
+        raise ValueError(
+            f"`n_centers=None` needs all rows in memory, and {known:,} of the {n:,} rows of the stream "
+            "fit: set a number of centres, or raise `memory_limit`."
+        )
     if wanted > known:
         raise ValueError(
             f"`n_centers` must be at most {known:,}, the rows of the stream that fit into memory. Got "
             f"{wanted:,}: raise `memory_limit`."
         )
     return wanted
+
+
+def _beside_stream(resource: Resource, data: Data, n: int) -> Resource:
+    """What the rows that are read ahead, the sample and the targets of a stream leave."""
+    assert data.stream is not None
+    block = data.stream.rows.block
+    held = stream_bytes(n, len(data.X), block, data.X.shape[1], data.X.dtype.itemsize)
+    usable = max(resource.usable - held, LEAST_BESIDE_STREAM * resource.usable)
+    return with_memory(resource, usable)
 
 
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
@@ -244,6 +262,7 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
         and settings.requests == Requests()
         and data.n_held_out == 0
         and data.centers is None
+        and data.stream is None
         and widest(settings.device) == torch.float64
         and (isinstance(setting.kernel, str) or not isinstance(as_kernel(setting.kernel, 1.0), Custom))
         and is_small(len(data.rows), data.Y.shape[1], resource)
@@ -350,4 +369,4 @@ def _centred(data: Data, ridge: float, like: Tensor) -> tuple[Tensor, TargetUnit
     weight = data.training_weight
     if weight is not None:
         ridge /= float(weight.max())
-    return data.units.encode(data.training_Y, like), data.units, ridge
+    return data.targets(data.units, like), data.units, ridge

@@ -186,7 +186,7 @@ class Inputs:
         """The same as bytes, or None where a value is off the grid."""
         assert self.grid is not None
         shape = (len(held), self.width)
-        codes = room(shape, torch.zeros((), dtype=torch.int8, device=like.device), memory)
+        codes = room(shape, like.new_zeros((), dtype=torch.int8), memory)
         beyond = like.new_zeros(len(codes))
         for part, chunk in chunks(x, rows):
             varying, outside = self.varying(chunk)

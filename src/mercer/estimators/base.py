@@ -22,21 +22,17 @@ from mercer.engine import (
     prepare,
 )
 from mercer.estimators.answers import Answers
+from mercer.estimators.chunks import is_stream
 from mercer.estimators.fit_warnings import warn_after_fit
 from mercer.estimators.holdout import arranged
 from mercer.estimators.parameters import check_parameters
-from mercer.estimators.passes import train_on_stream
+from mercer.estimators.passes import plan_for_stream, train_on_stream
 from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, shared_decision
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
 from mercer.estimators.settings import origin_of, settings_of
 from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
-from mercer.estimators.streams import (
-    first_pass,
-    is_stream,
-    refuse_with_stream,
-    seed_of,
-)
+from mercer.estimators.streams import first_pass, refuse_with_stream
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.training import run
 from mercer.estimators.validation import (
@@ -198,15 +194,15 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
         if is_stream(X, y):
-            given = {"sample_weight": sample_weight, "X_val": X_val, "resume": resume}
-            refuse_with_stream(**given, centers=centers, ranks=group)
-            seed = seed_of(self.random_state)
-            known = first_pass(self, X, seed)
+            refuse_with_stream(sample_weight=sample_weight, ranks=group)
+            known = first_pass(self, X, None if resume is None else Saved.read(resume))
             if not known.is_whole:
-                return train_on_stream(self, X, known, seed, events)
-            X, y, sample_weight = known.X, known.y[known.numbers], known.sample_weight
-            sample_weight = None if sample_weight is None else sample_weight[known.numbers]
-        X, y, sample_weight, targets = self._validate(X, y, sample_weight, group)
+                notes = train_on_stream(self, known, X_val, y_val, resume, centers, events)
+                return [*notes, *([] if self.columns_ is None else self.columns_.losses)]
+            X, y, sample_weight = known.whole()
+            targets, y = self._read_targets(y)
+        else:
+            X, y, sample_weight, targets = self._validate(X, y, sample_weight, group)
         X_val, y_val = held_out_data(self, *whole(X_val, y_val, group))
         weight = self._row_weights(sample_weight, y)
         settings, old = settings_of(self), None
@@ -235,7 +231,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         return [*notes, *losses]
 
     def plan(
-        self, X: Any, y: Any, *, sample_weight: Any = None, resource: Resource | None = None
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, resource: Resource | None = None
     ) -> Plan:
         """The plan that `fit` would follow for this data, without training.
 
@@ -246,7 +242,15 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         model = self._twin()  # validation sets attributes
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
         with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
-            X, y, sample_weight, targets = model._validate(X, y, sample_weight, group)
+            if is_stream(X, y):
+                refuse_with_stream(sample_weight=sample_weight, ranks=group)
+                known = first_pass(model, X)
+                if not known.is_whole:
+                    return plan_for_stream(model, known, resource)
+                X, y, sample_weight = known.whole()
+                targets, y = model._read_targets(y)
+            else:
+                X, y, sample_weight, targets = model._validate(X, y, sample_weight, group)
             weight = model._row_weights(sample_weight, y)
             data, _ = arranged(model, X, y, targets, weight, None, None, None, group)
             return prepare(data, settings_of(model, resource), group=group).plan

@@ -8,27 +8,62 @@ from typing import Any
 
 import numpy as np
 
-from mercer.engine import Data, Events, pass_over
+from mercer.data.rows import Array
+from mercer.engine import Data, Events, Plan, Resource, Saved, pass_over, prepare
 from mercer.estimators.holdout import holds_out
 from mercer.estimators.parameters import check_parameters
 from mercer.estimators.settings import settings_of
-from mercer.estimators.streams import FirstPass, first_centers, streamed_data
+from mercer.estimators.streams import FirstPass, StreamData, stream_origin, streamed_data
+from mercer.estimators.targets import Targets
 from mercer.estimators.training import run, set_dual_coef
-from mercer.estimators.validation import as_numpy, more_rows
+from mercer.estimators.validation import as_numpy, held_out_data, more_rows, own_centers
 from mercer.operators.workers import threads
 
+# Centres that `partial_fit` takes from the rows of its first call, unless told how many.
+MOST_FIRST_CENTRES = 4_000
 
-def train_on_stream(model: Any, rows: Any, known: FirstPass, seed: int, events: Events) -> list[str]:
+
+def train_on_stream(
+    model: Any,
+    known: FirstPass,
+    X_val: Any,
+    y_val: Any,
+    resume: Any,
+    centers: Any,
+    events: Events,
+) -> list[str]:
     """Fit on a stream of which only a sample fits into memory."""
+    X_val, y_val = held_out_data(model, X_val, y_val)
+    found, targets, y, weight = _stream_data(model, known, X_val is None)
+    data, rows = found.data, None
+    if X_val is not None and y_val is not None:
+        data = replace(data, X_val=X_val, Y_val=targets.encode(y_val))
+    elif len(found.held_out):
+        y_val = y[found.held_out]
+    if centers is not None:
+        rows, numbers = own_centers(model, centers)
+        data = replace(data, centers=rows, numbers=numbers)
+    y_given = None if X_val is None else y_val
+    origin = stream_origin(model, known, targets, y, weight, X_val, y_given, rows)
+    saved = None if resume is None else Saved.read(resume, origin)
+    options = {"resume": saved, "held_out": found.held_out, "origin": origin}
+    return run(model, data, targets, settings_of(model), y[found.sampled], y_val, events, **options)
+
+
+def plan_for_stream(model: Any, known: FirstPass, resource: Resource | None) -> Plan:
+    """The plan that a fit on the stream would follow."""
+    found, *_ = _stream_data(model, known, True)
+    return prepare(found.data, settings_of(model, resource)).plan
+
+
+def _stream_data(
+    model: Any, known: FirstPass, hold_out: bool
+) -> tuple[StreamData, Targets, Array, Array | None]:
     targets, y = model._read_targets(known.y)
-    known = replace(known, y=y)
     weight = model._row_weights(known.sample_weight, y)
-    hold_out = holds_out(model.early_stopping, len(y), model.ridge == "auto")
-    fraction = model.validation_fraction
-    parts = streamed_data(model, rows, known, targets, weight, fraction, hold_out, seed)
-    data, sampled, held_out = parts
-    y_val = y[held_out] if len(held_out) else None
-    return run(model, data, targets, settings_of(model), y[sampled], y_val, events)
+    hold_out = hold_out and holds_out(model.early_stopping, len(y), model.ridge == "auto")
+    fraction = model.validation_fraction if hold_out else 0.0
+    return streamed_data(known, targets, y, weight, fraction), targets, y, weight
 
 
 def partial_fit(
@@ -60,3 +95,10 @@ def partial_fit(
     model._calibration = None  # it was that of other weights
     model.plan_ = replace(model.plan_, n=seen, n_centers=len(machine.alpha))
     set_dual_coef(model, model._training_rows, seen)
+
+
+def first_centers(n_centers: Any, n: int) -> int | None:
+    """The number of centres for a first call of `partial_fit` with n rows; None for all of them."""
+    if n_centers is None or n_centers == "auto":
+        n_centers = min(n, MOST_FIRST_CENTRES)
+    return None if n_centers >= n else int(n_centers)

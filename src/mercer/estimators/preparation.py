@@ -7,7 +7,8 @@ columns by name.  A matrix or a frame of numbers without gaps needs none of this
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -18,10 +19,20 @@ from mercer.kernels import is_translation_invariant
 from mercer.planning.memory import GIB, free_memory
 from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError
-from mercer.tables.frames import as_polars, booleans, frame_features, from_matrix, is_frame, survey_frame
+from mercer.tables.frames import (
+    as_polars,
+    booleans,
+    frame_features,
+    from_matrix,
+    is_frame,
+    survey_frames,
+)
 from mercer.tables.kinds import Kind
-from mercer.tables.matrices import survey_matrix
+from mercer.tables.matrices import survey_matrices
 from mercer.tables.wording import quoted
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # The name of a target that has none, as in a file.
 UNNAMED_TARGET = "y"
@@ -33,24 +44,38 @@ def columns_of_frame(estimator: Any, X: Any, y: Any) -> tuple[Columns, Array, li
     """How a frame with other columns than numbers becomes features; these, (n, d); all its names."""
     frame = as_polars(X)
     names = frame.columns
+    columns = columns_of_frames(estimator, [frame], names, y)
+    return columns, frame_features(columns, frame), names
+
+
+def columns_of_frames(
+    estimator: Any, frames: Iterable[pl.DataFrame], names: list[str], y: Any
+) -> Columns:
+    """How frames with the same columns, whose rows follow one another, become features."""
     one_hot = estimator.categorical_features is None or not is_translation_invariant(estimator.kernel)
     chosen = [names[i] for i in declared(estimator, names)]
-    found, notes = survey_frame(frame, categorical=chosen, one_hot=one_hot)
-    columns = Columns(*_target(estimator, y), notes, found)
-    return columns, frame_features(columns, frame), names
+    found, notes = survey_frames(frames, names, categorical=chosen, one_hot=one_hot)
+    return Columns(*_target(estimator, y), notes, found)
 
 
 def columns_of_matrix(
     estimator: Any, A: Array, names: list[str], X: Any, y: Any
 ) -> tuple[Columns, Array]:
     """How numbers with missing values become features; these, (n, d).  A are the numbers of X."""
+    columns = columns_of_matrices(estimator, [A], names, X, y)
+    return columns, _numbers(columns, A, names)
+
+
+def columns_of_matrices(
+    estimator: Any, matrices: Iterable[Array], names: list[str], X: Any, y: Any
+) -> Columns:
+    """The same of matrices whose rows follow one another; X and y are the first as they were given."""
     chosen = [names[i] for i in declared(estimator, names)]
     marked = booleans(X) if is_frame(X) else set()
-    found = survey_matrix(A, names, categorical=chosen, booleans=marked)
+    found = survey_matrices(matrices, names, categorical=chosen, booleans=marked)
     if not found:
         raise ValueError("`X` must have values to learn from. Got only missing ones.")
-    columns = Columns(*_target(estimator, y), (), found)
-    return columns, _numbers(columns, A, names)
+    return Columns(*_target(estimator, y), (), found)
 
 
 def prepared(estimator: Any, X: Any) -> Array:

@@ -1,163 +1,192 @@
-"""Fitting on rows that come in chunks: `fit(rows)` with something that gives (X, y) again and again."""
+"""Fitting on rows that come in chunks: the first pass over a stream, and what is trained on after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils import check_random_state
 
-from mercer.data.rows import Array
-from mercer.data.streams import RowStream
+from mercer.data.checksums import ROWS_EACH, Checksums
+from mercer.data.rows import Array, Matrix
+from mercer.data.streams import CHANGED, RowStream, StreamError
+from mercer.engine import Data, Origin, Saved
+from mercer.estimators.chunks import Chunks, NeedsColumns
 from mercer.estimators.holdout import MOST_HELD_OUT
+from mercer.estimators.parameters import DECISIVE
 from mercer.estimators.targets import Targets
-from mercer.estimators.validation import as_numpy, more_rows, to_numpy, training_data
+from mercer.files.origin import Mark
 from mercer.planning.memory import FEATURES_SHARE, VALUE_BYTES, free_memory, parse_memory
-from mercer.training.problem import Data, Streamed
+from mercer.training.problem import MOST_IN_BLOCK, Streamed, StreamMark
 
 # Rows that kernel, ridge, spectrum and centres are chosen from, if memory allows, for each centre and in
 # all.
 SAMPLE_ROWS_EACH = 2
 FEWEST_SAMPLED = 200_000
-# Centres that `partial_fit` takes from the rows of its first call, unless told how many.
-MOST_FIRST_CENTRES = 4_000
-# Rows of a block that is permuted, at most, and its share of the memory.
-MOST_IN_BLOCK = 1 << 16
+# Share of the memory for a block of rows that is permuted.
 BLOCK_SHARE = 1 / 32
-
-
-def first_centers(n_centers: Any, n: int) -> int | None:
-    """The number of centres for a first call of `partial_fit` with n rows; None for all of them."""
-    if n_centers is None or n_centers == "auto":
-        n_centers = min(n, MOST_FIRST_CENTRES)
-    return None if n_centers >= n else int(n_centers)
-
-
-def is_stream(X: Any, y: Any) -> bool:
-    """Whether X gives chunks of rows with their targets, and is no table itself."""
-    if y is not None or hasattr(X, "shape") or hasattr(X, "__array__") or hasattr(X, "__dataframe__"):
-        return False
-    if isinstance(X, (list, tuple)):
-        return bool(X) and isinstance(X[0], tuple)
-    return callable(X) or isinstance(X, Iterable)
 
 
 @dataclass(frozen=True)
 class FirstPass:
     """What is known of a stream after it was read once."""
 
+    chunks: Chunks
     X: Array  # (M, d)  a random sample of the rows
     numbers: Array  # (M,)  theirs in the stream, in random order
     y: Array  # (N,) or (N, l)
     sample_weight: Array | None  # (N,)
+    checksums: Checksums  # of all rows
+    mark: StreamMark
 
     @property
     def is_whole(self) -> bool:
         return len(self.X) == len(self.y)
 
+    def whole(self) -> tuple[Array, Array, Array | None]:
+        """All rows in the order of the stream, their targets and weights."""
+        X = self.X[np.argsort(self.numbers)]
+        return X.astype(np.float32) if X.dtype == np.uint8 else X, self.y, self.sample_weight
 
-def passes(rows: Any) -> Callable[[], Iterator[Any]]:
-    """Start the stream from its beginning."""
-    if callable(rows):
-        return lambda: iter(rows())
-    if iter(rows) is rows:
-        raise ValueError(
-            "`fit` reads its rows several times, and an iterator can be read once only. Pass a list of "
-            "(X, y), an object whose iteration starts again, or a function that returns an iterator; or "
-            "call `partial_fit` with each chunk."
-        )
-    return lambda: iter(rows)
+    def again(self) -> Iterator[Array]:
+        """Another pass, which must have the same rows."""
+        sums = Checksums()
+        for X, y, weight in self.chunks:
+            part = slice(sums.n_rows, sums.n_rows + len(X))
+            sums.add(X)
+            if sums.n_rows <= len(self.y):  # else it is too long, which others see
+                _check_same("target", y, self.y[part], part.start)
+                if weight is not None and self.sample_weight is not None:
+                    _check_same("weight", weight, self.sample_weight[part], part.start)
+                place = sums.difference(self.checksums)
+                if place is not None:
+                    raise StreamError(
+                        f"{CHANGED} Some of the rows {place:,} to {place + ROWS_EACH - 1:,} (counted "
+                        "from 0) of a later one are not those of the first: give them in one order, "
+                        "unchanged."
+                    )
+            yield X
 
 
-def first_pass(estimator: Any, rows: Any, seed: int) -> FirstPass:
-    """Read the stream once: its targets, its length and a sample of its rows."""
+def first_pass(estimator: Any, rows: Any, saved: Saved | None = None) -> FirstPass:
+    """Read the stream once: its targets, its length and a sample of its rows.
+
+    Where the run of a checkpoint goes on, the sample is drawn as it was for that.
+    """
+    chunks = Chunks(estimator, rows)
+    mark = None if saved is None else saved.contents.stream
+    seed = seed_of(estimator.random_state) if mark is None else mark.seed
+    try:
+        return _first_pass(chunks, mark, seed)
+    except NeedsColumns as needs:
+        chunks.survey(needs.frames)
+        return _first_pass(chunks, mark, seed)
+
+
+def _first_pass(chunks: Chunks, mark: StreamMark | None, seed: int) -> FirstPass:
     rng = np.random.default_rng(seed)
-    sample, keys, numbers = np.zeros((0, 0)), np.zeros(0), np.zeros(0, dtype=int)
+    sums, keys, numbers = Checksums(), np.zeros(0), np.zeros(0, dtype=int)
+    sample: Array | None = None
     targets: list[Array] = []
     weights: list[Array] = []
-    count, most = 0, 0
-    for number, chunk in enumerate(passes(rows)()):
-        X, y, weight = _parts(chunk, number)
-        if number == 0:
-            X, y = training_data(estimator, X, y, y_numeric=False)
-            if estimator.columns_ is not None:
-                raise ValueError(
-                    "A stream must give matrices of numbers without gaps. Got text, dates or missing "
-                    "values in its first chunk: encode them, or pass a whole frame."
-                )
-            most = _most_sampled(estimator, X.shape[1])
-            sample = _array(X)[:0]
-        else:
-            X, y = more_rows(estimator, X), np.asarray(as_numpy(y))
-        if len(X) != len(y) or (weight is not None and len(weight) != len(y)):
-            raise ValueError(f"Chunk {number} of the stream has {len(X)} rows and {len(y)} targets.")
-        found = _array(X)
+    for X, y, weight in chunks:
+        if mark is None:
+            mark = _mark(chunks.estimator, X.shape[1], seed)
+        sample = X[:0].copy() if sample is None else sample
         targets.append(y)
         if weight is not None:
-            weights.append(np.asarray(as_numpy(weight)))
-        drawn = rng.random(len(found))
+            weights.append(weight)
+        drawn = rng.random(len(X))
+        here = slice(*np.searchsorted(chunks.left_out, (sums.n_rows, sums.n_rows + len(X))))
+        drawn[chunks.left_out[here] - sums.n_rows] = np.inf
+        most = mark.sample
         chosen = np.flatnonzero(drawn < (keys.max() if len(keys) == most else np.inf))
         keys = np.concatenate([keys, drawn[chosen]])
-        numbers = np.concatenate([numbers, count + chosen])
-        sample = np.concatenate([sample, found[chosen]])
-        count += len(found)
+        numbers = np.concatenate([numbers, sums.n_rows + chosen])
+        sample = np.concatenate([sample, X[chosen]])
+        sums.add(X)
         if len(keys) > most:  # those of the smallest random numbers
             kept = np.argpartition(keys, most - 1)[:most]
             sample, keys, numbers = sample[kept], keys[kept], numbers[kept]
-    if not count:
+    if sample is None or mark is None or not len(sample):
         raise ValueError("A stream must have rows. Got none: if it is an iterator, it was read before.")
     if weights and len(weights) != len(targets):
         raise ValueError(
             "All chunks of a stream must have weights, or none. Got some with and some without."
         )
-    order = rng.permutation(len(keys))
+    order = np.argsort(keys)  # random, and the same however the rows are cut into chunks
     weight = np.concatenate(weights) if weights else None
-    return FirstPass(sample[order], numbers[order], np.concatenate(targets), weight)
+    all_targets = np.concatenate(targets)
+    return FirstPass(chunks, sample[order], numbers[order], all_targets, weight, sums, mark)
+
+
+@dataclass(frozen=True)
+class StreamData:
+    """A sample to choose from, with the stream to train on."""
+
+    data: Data
+    sampled: Array  # numbers of the rows of the sample
+    held_out: Array  # and of those that stop training
 
 
 def streamed_data(
-    estimator: Any,
-    rows: Any,
-    known: FirstPass,
-    targets: Targets,
-    weight: Array | None,
-    fraction: float,
-    hold_out: bool,
-    seed: int,
-) -> tuple[Data, Array, Array]:
-    """A sample to choose from, with the stream to train on; its numbers, and those of rows held out."""
+    known: FirstPass, targets: Targets, y: Array, weight: Array | None, fraction: float
+) -> StreamData:
+    """`fraction` of the sample is held out.  `y` and `weight` are those of all rows, as used."""
     counts = np.ones(len(known.numbers), bool) if weight is None else weight[known.numbers] > 0
     numbers, X = known.numbers[counts], known.X[counts]
-    size = min(MOST_HELD_OUT, int(fraction * len(X))) if hold_out else 0
+    size = min(MOST_HELD_OUT, int(fraction * len(X)))
     sampled, held_out = numbers[size:], numbers[:size]
-    left_out = held_out
+    left_out = np.concatenate([held_out, known.chunks.left_out])
     if weight is not None:
-        left_out = np.union1d(held_out, np.flatnonzero(weight == 0))
-    d = X.shape[1]
-    block = int(np.clip(BLOCK_SHARE * _memory(estimator) / (VALUE_BYTES * d), 1, MOST_IN_BLOCK))
-
-    def read() -> Iterator[Array]:
-        for number, chunk in enumerate(passes(rows)()):
-            yield _array(more_rows(estimator, _parts(chunk, number)[0]))
-
-    stream = RowStream(read, len(known.y), left_out, block, seed)
-    Y, order = targets.encode(known.y), stream.order
-    streamed = Streamed(stream, Y[order], None if weight is None else weight[order])
+        left_out = np.union1d(left_out, np.flatnonzero(weight == 0))
+    mark = known.mark
+    rows = RowStream(known.again, len(y), left_out, mark.block, mark.seed)
     found = Data(
         X[size:],
-        Y[sampled],
+        targets.encode(y[sampled]),
         np.arange(len(sampled)),
         X[:size] if size else None,
-        Y[held_out] if size else None,
+        targets.encode(y[held_out]) if size else None,
         None if weight is None else weight[sampled],
-        targets.strata(known.y[sampled]),
+        targets.strata(y[sampled]),
         targets.classify,
         numbers=sampled,
-        stream=streamed,
+        stream=Streamed(rows, y, targets.encode, weight, mark),
     )
-    return found, sampled, held_out
+    return StreamData(found, sampled, held_out)
+
+
+def stream_origin(
+    estimator: Any,
+    known: FirstPass,
+    targets: Targets,
+    y: Array,
+    weight: Array | None,
+    X_val: Matrix | None,
+    y_val: Array | None,
+    centers: Matrix | None,
+) -> Origin:
+    """What decides the result of this fit, by the names that the user knows."""
+    block, n = known.mark.block, len(y)
+
+    def marks() -> dict[str, Matrix | Mark | None]:
+        dtype = f"chunks of {known.X.dtype}"
+        encoded = (torch.from_numpy(targets.encode(y[i : i + block])) for i in range(0, n, block))
+        return {
+            "X": Mark((n, known.X.shape[1]), dtype, known.checksums.digest),
+            "y": Mark.of_parts(encoded, y.shape, "chunks"),
+            "sample_weight": weight,
+            "X_val": X_val,
+            "y_val": None if y_val is None else targets.encode(y_val),
+            "warm_start": None,
+            "centers": centers,
+        }
+
+    return Origin({name: getattr(estimator, name) for name in DECISIVE}, marks)
 
 
 def refuse_with_stream(**given: Any) -> None:
@@ -174,27 +203,23 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _parts(chunk: Any, number: int) -> tuple[Any, Any, Any]:
-    if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
-        raise ValueError(
-            "A stream must give (X, y) or (X, y, sample_weight) for each chunk. Chunk "
-            f"{number} is a {type(chunk).__name__}."
-        )
-    return chunk[0], chunk[1], chunk[2] if len(chunk) == 3 else None
+def _check_same(what: str, found: Array, known: Array, first: int) -> None:
+    if np.array_equal(found, known):
+        return
+    different = found != known if found.shape == known.shape else np.ones(1, dtype=bool)
+    row = int(np.flatnonzero(np.atleast_1d(different).reshape(len(different), -1).any(1))[0])
+    raise StreamError(
+        f"{CHANGED} Row {first + row:,} (counted from 0) has the {what} {found[row]} in a later one, "
+        f"and {known[row]} in the first."
+    )
 
 
-def _most_sampled(estimator: Any, d: int) -> int:
-    """Rows that may be in memory."""
-    affordable = int(FEATURES_SHARE * _memory(estimator) / (2 * VALUE_BYTES * d))
+def _mark(estimator: Any, d: int, seed: int) -> StreamMark:
+    """How many rows may be in memory."""
+    memory = parse_memory(estimator.memory_limit) or free_memory() / 2
+    affordable = int(FEATURES_SHARE * memory / (2 * VALUE_BYTES * d))
     wanted = FEWEST_SAMPLED
     if isinstance(estimator.n_centers, int):
         wanted = max(wanted, SAMPLE_ROWS_EACH * estimator.n_centers)
-    return max(1, min(affordable, wanted))
-
-
-def _memory(estimator: Any) -> float:
-    return parse_memory(estimator.memory_limit) or free_memory() / 2
-
-
-def _array(X: Any) -> Array:
-    return X if isinstance(X, np.ndarray) else to_numpy(X)
+    block = int(np.clip(BLOCK_SHARE * memory / (VALUE_BYTES * d), 1, MOST_IN_BLOCK))
+    return StreamMark(seed, max(1, min(affordable, wanted)), block)

@@ -61,7 +61,7 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
         estimator.feature_names_in_ = np.array(names, dtype=object)
         return features, y
     given = as_polars(X) if is_frame(X) and hasattr(X, "column_names") else X  # an Arrow table
-    A, checked = validate_data(estimator, given, y, dtype=_types(X), **how)
+    A, checked = validate_data(estimator, given, y, dtype=types_of(X), **how)
     if has_gaps(A):
         estimator.columns_, A = columns_of_matrix(estimator, A, column_names(estimator), X, y)
     return A, checked
@@ -83,7 +83,7 @@ def more_rows(estimator: Any, X: Any) -> Array | Tensor:
         if columns is not None:  # a table's rows may be given as a matrix, by position
             warnings.filterwarnings("ignore", "X does not have valid feature names")
         A: Array = validate_data(
-            estimator, X, reset=False, dtype=_types(X), ensure_all_finite="allow-nan"
+            estimator, X, reset=False, dtype=types_of(X), ensure_all_finite="allow-nan"
         )
     if columns is not None:
         return prepared_numbers(estimator, A)
@@ -188,7 +188,7 @@ def _filled(estimator: Any, A: Array) -> Array:
     return np.where(np.isnan(A), means.numpy().astype(A.dtype), A)
 
 
-def _types(X: Any) -> list[type]:
+def types_of(X: Any) -> list[type]:
     """The types that X may have; another is converted to the first of them, without loss.
 
     Lists, and numbers such as seconds since 1970, have more digits than float32.

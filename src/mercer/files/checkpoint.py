@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.data.dealt_points import AnyPoints
 from mercer.data.points import Points
 from mercer.data.rows import Array, SharedRows
 from mercer.files.checks import FLOATS, check_indices, check_numbers, check_plan, expect, stored_tensor
@@ -27,7 +28,15 @@ from mercer.processes.group import Group
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
 from mercer.training.assemble import dealing
-from mercer.training.problem import Data, Problem, rows_each, training_points
+from mercer.training.problem import (
+    MOST_IN_BLOCK,
+    Data,
+    Problem,
+    StreamMark,
+    rows_each,
+    streamed_points,
+    training_points,
+)
 from mercer.training.state import Progress, State
 
 # Numbers that may be missing, as NaN, in what was measured on the way.
@@ -45,6 +54,7 @@ class CheckpointData:
     training: dict[str, Any]
     origin: MadeWith
     selection: Selection | None = None
+    stream: StreamMark | None = None  # of a run whose rows came in chunks
 
 
 def write_checkpoint(
@@ -65,7 +75,7 @@ def write_checkpoint(
     if problem.left_out is not None:
         parts = vars(problem.left_out).items()
         tensors |= {f"left_out.{name}": torch.from_numpy(array) for name, array in parts}
-    tensors |= {"rows": torch.from_numpy(data.rows), "held_out": torch.from_numpy(held_out)}
+    tensors |= {"rows": torch.from_numpy(data.training_rows), "held_out": torch.from_numpy(held_out)}
     contents = {
         "machine": machine,
         "kernel": kernel_data(problem.kernel),
@@ -74,6 +84,7 @@ def write_checkpoint(
         "selection": None if problem.selection is None else to_data(problem.selection),
         "training": progress,
         "origin": origin.to_data(),
+        "stream": None if data.stream is None else to_data(data.stream.made_with),
     }
     write_file(path, "checkpoint", tensors, contents)
 
@@ -129,34 +140,38 @@ class Saved:
         n_features, n_outputs = data.X.shape[1], data.Y.shape[1]
         expect(inputs.n_features == n_features, f"it must be of data with {n_features} features")
         limit = math.inf if memory is None else data_limit(device, memory)
-        limit = 0.0 if plan.data_on_disk else limit
+        if data.stream is not None:  # a sample of the rows, which is in memory
+            limit = math.inf
+        elif plan.data_on_disk:
+            limit = 0.0
         deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device) if dealt else None
         points = training_points(data, inputs, like, limit, deal)
-        if memory is not None:
+        if memory is not None and data.stream is None:
             plan = replace(plan, data_on_disk=rows_each(points) > limit)
             plan = plan.within(group.size * memory, data.n_held_out)
         units = target_units(self.tensors, contents.machine, n_outputs)
-        y = units.encode(data.Y[data.rows], like)  # (n, l)
+        y = data.targets(units, like)  # (n, l)
         expect(bool(torch.isfinite(y).all()), "`offset` must be the mean of the targets")
         expect(points.bound < torch.finfo(points.dtype).max, "its features must have finite lengths")
         V = stored_tensor(self.tensors, "levelled.V", (None, None), *FLOATS)
         D = stored_tensor(self.tensors, "levelled.D", (V.shape[1],), *FLOATS)
         p = plan.n_weighted
-        given = len(y) if data.centers is None else len(data.centers)
+        given = len(points) if data.centers is None else len(data.centers)
         expect(len(V) <= p <= given, "the subsample must be some of the centres, and these of the rows")
         centres = points if plan.n_centers is None else points[:p]
         if data.centers is not None:
             centres = inputs.points(data.centers, None, like, as_floats=True)
+        machine = KernelMachine(kernel, inputs, centres, y.new_zeros(p, n_outputs), units)
         return Problem(
             kernel_from_dict(contents.kernel),
             contents.ridge,
-            KernelMachine(kernel, inputs, centres, y.new_zeros(p, n_outputs), units),
+            machine,
             LevelledKernel(V.to(like), D.to(like)),
             plan,
             y,
             contents.selection,
             self._left_out(len(data.Y), n_outputs),
-            points if plan.n_centers is not None and isinstance(points, Points) else None,
+            streamed_points(data, machine) or _as_rows(points, plan),
         )
 
     def _left_out(self, n_rows: int, n_outputs: int) -> LeftOut | None:
@@ -191,6 +206,11 @@ class Saved:
         return state
 
 
+def _as_rows(points: AnyPoints, plan: Plan) -> Points | None:
+    """The points to train on, where they are not the centres."""
+    return points if plan.n_centers is not None and isinstance(points, Points) else None
+
+
 def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: float) -> None:
     """Rows and plan must fit together."""
     plan, ridge = contents.plan, contents.ridge
@@ -204,6 +224,12 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     expect(
         plan.n_centers is None or (plan.n_centers >= 1 and 0 <= plan.n_temporary <= n),
         "there must be a centre, and no more temporary centres than rows",
+    )
+    stream = contents.stream
+    expect(
+        stream is None
+        or (stream.seed >= 0 and stream.sample >= 1 and 1 <= stream.block <= MOST_IN_BLOCK),
+        "the sample and the blocks of a stream must have rows",
     )
     expect(plan.precision in ("float32", "float64"), "the precision must be float32 or float64")
     check_plan(plan)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from mercer.data.rows import Matrix, SharedRows, chunks
 from mercer.kernels import Kernel, canonical_name
@@ -27,12 +28,17 @@ class Mark:
 
     @classmethod
     def of(cls, values: Matrix) -> Mark:
-        digest = hashlib.blake2b(digest_size=16)
         rows = values if isinstance(values, SharedRows) else values.reshape(len(values), -1)
-        for _, chunk in chunks(rows, None):
-            digest.update(chunk.cpu().contiguous().reshape(-1).numpy().data)
         dtype = str(values.dtype).removeprefix("torch.")
-        return cls(tuple(values.shape), dtype, digest.hexdigest())
+        return cls.of_parts((chunk for _, chunk in chunks(rows, None)), tuple(values.shape), dtype)
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Tensor], shape: tuple[int, ...], dtype: str) -> Mark:
+        """Of an array that comes in parts, one after another."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            digest.update(part.cpu().contiguous().reshape(-1).numpy().data)
+        return cls(shape, dtype, digest.hexdigest())
 
     def __str__(self) -> str:
         return f"of shape {self.shape} in {self.dtype}"
@@ -51,12 +57,15 @@ class Origin:
     """The parameters that decide what a run computes, and its data, by the names that the user knows."""
 
     parameters: Mapping[str, Any]
-    data: Callable[[], Mapping[str, Matrix | None]]  # asked for once, when it is first needed
+    data: Callable[[], Mapping[str, Matrix | Mark | None]]  # asked for once, when it is first needed
 
     @cached_property
     def made_with(self) -> MadeWith:
         """What a checkpoint keeps of it.  All of the data is read the first time."""
-        marks = {name: None if x is None else Mark.of(x) for name, x in self.data().items()}
+        marks = {
+            name: x if x is None or isinstance(x, Mark) else Mark.of(x)
+            for name, x in self.data().items()
+        }
         return MadeWith({name: _plain(value) for name, value in self.parameters.items()}, marks)
 
     @property

@@ -78,8 +78,8 @@ class KernelMachine:
         return self.inputs.points(x, None, self.alpha, reach=self.kernel.reach(self.alpha.dtype))
 
     def points_of_rows(self, x: Matrix) -> Points:
-        """Rows to train on, that are not all in memory, ready for the kernel, as floats."""
-        return self.inputs.points(x, None, self.alpha, as_floats=True)
+        """Rows to train on, that are not all in memory, ready for the kernel, as the centres are."""
+        return self.inputs.points(x, None, self.alpha, as_floats=not self.centres.is_bytes)
 
     def to(self, device: torch.device | str) -> KernelMachine:
         """The same machine on another device."""

@@ -136,6 +136,14 @@ def normal_bytes(n: int, p: int, panel: int, n_outputs: int, element_size: int) 
     return float(VALUE_BYTES * numbers + element_size * rows)
 
 
+def stream_bytes(n: int, sample: int, block: int, d: int, item: int) -> float:
+    """Beside a run on a stream of n rows: targets, the sample as given and as prepared, and blocks.
+
+    Two blocks are held as prepared; one is read, permuted and converted to float64 meanwhile.
+    """
+    return float(VALUE_BYTES * n + sample * d * (item + FLOAT32_BYTES) + block * d * 5 * VALUE_BYTES)
+
+
 def data_bytes(n: int, d: float, ranks: int, element_size: int, dealt: int | None) -> float:
     """The rows in memory: all on each rank, or dealt to the ranks but for the first `dealt` ones."""
     rows = ranks * n if dealt is None else n + (ranks - 1) * dealt

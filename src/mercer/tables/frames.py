@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -87,24 +87,29 @@ def from_matrix(X: Any, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def survey_frame(
-    frame: pl.DataFrame, *, categorical: Collection[str] = (), one_hot: bool = False
+def survey_frames(
+    frames: Iterable[pl.DataFrame],
+    names: Sequence[str],
+    *,
+    categorical: Collection[str] = (),
+    one_hot: bool = False,
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """How the columns of a frame become features, and notes; as `fit_columns` decides for a file.
+    """How the columns of frames become features, and notes; as `fit_columns` decides for a file.
 
     Columns in `categorical` are categories, and kept even if they look like an identifier.
     """
     from mercer.tables.survey import Survey
 
-    survey = Survey(frame.columns, {})
-    for part in frame.iter_slices(chunk_rows(frame.width)):
-        survey.add(part, None)
+    survey = Survey(names, {})
+    for frame in frames:
+        for part in frame.iter_slices(chunk_rows(frame.width)):
+            survey.add(part, None)
     if not survey.n_rows:
         raise TableError("`X` must have rows. Got a frame with 0 sample(s).")
     columns, notes, _ = survey.columns(set(categorical), set(categorical), not one_hot)
     if not columns:
         raise TableError(
-            f"`X` has no column to learn from: {listed(frame.columns)} have a single value or look like "
+            f"`X` has no column to learn from: {listed(names)} have a single value or look like "
             "identifiers. Name those that are useful in `categorical_features`."
         )
     return tuple(columns), tuple(notes)

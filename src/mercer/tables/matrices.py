@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,22 @@ def has_gaps(A: Array) -> bool:
     return A.dtype.kind == "f" and A.size > 0 and bool(np.isnan(A.min()))
 
 
-def survey_matrix(
-    A: Array,
+def survey_matrices(
+    matrices: Iterable[Array],
     names: Sequence[str],
     *,
     categorical: Collection[str] = (),
     booleans: Collection[str] = (),
 ) -> tuple[Column, ...]:
-    """How the columns of a matrix, (n, d), become features: those without any value are left out.
+    """How the columns of matrices, (n, d), become features: those without any value are left out.
 
     Nothing else is left out.  Numbers that do not vary are dropped later, without a change of distances.
     """
-    known, total = np.zeros(A.shape[1]), np.zeros(A.shape[1])
-    low, high = np.full(A.shape[1], np.nan), np.full(A.shape[1], np.nan)
-    step = chunk_rows(A.shape[1])
-    for first in range(0, len(A), step):
-        part = A[first : first + step]
+    d, n = len(names), 0
+    known, total = np.zeros(d), np.zeros(d)
+    low, high = np.full(d, np.nan), np.full(d, np.nan)
+    for part in (A[i : i + chunk_rows(d)] for A in matrices for i in range(0, len(A), chunk_rows(d))):
+        n += len(part)
         here = ~np.isnan(part)
         known += here.sum(axis=0)
         total += part.sum(axis=0, where=here, dtype=np.float64)
@@ -43,7 +43,7 @@ def survey_matrix(
         high = np.fmax(high, np.fmax.reduce(part, axis=0))
     found = []
     for j in map(int, np.flatnonzero(known)):
-        name, missing = names[j], bool(known[j] < len(A))
+        name, missing = names[j], bool(known[j] < n)
         varies = bool(low[j] < high[j]) or not missing
         coded = name in categorical and varies
         # Missing is a category of its own.

@@ -27,7 +27,7 @@ def kernel_rounding(machine: KernelMachine, data: Data) -> float:
     rows = machine.centres[:MEASURED_ROWS]
     like = torch.zeros((), dtype=dtype, device=machine.device)
     given, few = (data.X, data.rows) if data.centers is None else (data.centers, np.arange(len(rows)))
-    exact = machine.inputs.points(given, few[:MEASURED_ROWS], like, True)
+    exact = machine.inputs.points(given, few[: len(rows)], like, True)
     K = machine.kernel.block(exact, exact, same=True)  # (R, R)
     error = machine.kernel.block(rows, rows, same=True).to(dtype) - K  # (R, R)
     size = float(_centred(K).norm())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,14 +24,42 @@ from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
 
+# Rows of a stream that are permuted together, at most.
+MOST_IN_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class StreamMark:
+    """Numbers that decide which rows of a stream are the sample, and the order of all."""
+
+    seed: int
+    sample: int  # rows in it, at most
+    block: int  # rows that are permuted together
+
 
 @dataclass(frozen=True)
 class Streamed:
-    """Rows of a stream, and what belongs to them in training order."""
+    """Rows of a stream, and the targets and weights of all of them in the order of the stream.
+
+    Targets become columns a block at a time: as float64 they may take more memory than all else.
+    """
 
     rows: RowStream
-    Y: Array  # (n, l)
-    sample_weight: Array | None  # (n,)
+    y: Array  # (N,) or (N, l)
+    encode: Callable[[Array], Array]  # targets as columns
+    sample_weight: Array | None  # (N,)
+    made_with: StreamMark  # what the sample and the blocks depend on
+
+    def parts(self) -> Iterator[tuple[Array, Array | None]]:
+        """Targets as columns, and weights, of each block in training order."""
+        for numbers in self.rows.numbers():
+            weight = None if self.sample_weight is None else self.sample_weight[numbers]
+            yield self.encode(self.y[numbers]), weight
+
+    @property
+    def weight(self) -> Array | None:
+        """In training order, (n,)."""
+        return None if self.sample_weight is None else self.sample_weight[self.rows.order]
 
 
 @dataclass(frozen=True)
@@ -56,18 +86,33 @@ class Data:
     @cached_property
     def units(self) -> TargetUnits:
         """The units of the targets on the rows to train on."""
-        return TargetUnits.of(self.training_Y, self.training_weight, own_scales=self.own_scales)
+        return TargetUnits.of_parts(self._parts, own_scales=self.own_scales)
+
+    def _parts(self) -> Iterator[tuple[Array, Array | None]]:
+        if self.stream is None:
+            return iter([(self.Y[self.rows], self.training_weight)])
+        return self.stream.parts()
+
+    def targets(self, units: TargetUnits, like: Tensor) -> Tensor:
+        """Those to train on in training order, (n, l), on the device and in the precision of `like`."""
+        if self.stream is None:
+            return units.encode(self.Y[self.rows], like)
+        y, filled = like.new_empty(len(self.stream.rows), self.Y.shape[1]), 0
+        for Y, _ in self._parts():
+            y[filled : filled + len(Y)] = units.encode(Y, like)
+            filled += len(Y)
+        return y
 
     @property
-    def training_Y(self) -> Array:
-        """Targets in training order, (n, l)."""
-        return self.Y[self.rows] if self.stream is None else self.stream.Y
+    def training_rows(self) -> Array:
+        """Numbers of the user's rows in training order, (n,)."""
+        return self.rows if self.stream is None else self.stream.rows.order
 
     @property
     def training_weight(self) -> Array | None:
         """Weights of rows in training order, (n,)."""
         if self.stream is not None:
-            return self.stream.sample_weight
+            return self.stream.weight
         return None if self.sample_weight is None else self.sample_weight[self.rows]
 
     @property
@@ -102,6 +147,16 @@ def training_points(
     return DealtPoints(points, deal.held, deal.group)
 
 
+def streamed_points(data: Data, machine: KernelMachine) -> StreamedPoints | None:
+    """The points to train on, if they come as a stream."""
+    if data.stream is None:
+        return None
+    centres = machine.centres
+    return StreamedPoints(
+        data.stream.rows, machine.points_of_rows, machine.alpha, centres.shape[1], centres.is_bytes
+    )
+
+
 def rows_each(points: AnyPoints) -> float:
     """Bytes of the points that a rank holds, on average."""
     return points.rows.nbytes / (points.group.size if isinstance(points, DealtPoints) else 1)
@@ -120,3 +175,12 @@ class Problem:
     selection: Selection | None
     left_out: LeftOut | None = None
     points: Points | StreamedPoints | None = None  # to train on, where they are not the centres
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Rows of a stream may be read; at the end no thread and no iterator of it is left."""
+        try:
+            yield
+        finally:
+            if isinstance(self.points, StreamedPoints):
+                self.points.close()
