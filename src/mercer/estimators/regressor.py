@@ -59,7 +59,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
 
         Without y, X is a stream of chunks (X, y) or (X, y, sample_weight): a list of them, an object
         whose iteration starts again, or a function that returns an iterator.  It is read once before
-        training and once in each epoch, and only a sample of its rows is ever in memory.
+        training and once in each epoch, and only a sample of its rows is ever in memory.  Every pass must
+        have the same rows.  Chunks may be frames, whose columns are found by name, and have missing
+        values; it is then read once more.
         """
         return self._fit(X, y, sample_weight, X_val, y_val, resume, centers)
 
@@ -70,7 +72,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
         4,000), and chooses kernel, ridge and the scale of features and targets.  Every further call
         keeps all of that and takes one pass of descent over its rows.  After a stream of rows in random
         order, the model is near the one that `fit` would find with the same centres, but not the
-        solution of its equations; where the rows change with time, it follows them.
+        solution of its equations; where the rows change with time, it follows them.  A call that fails
+        leaves the model as it was.
         """
         partial_fit(self, X, y, sample_weight)
         return self

@@ -42,23 +42,14 @@ def read_arrays(
     notes: dict[str, None] = {}
     targets: list[NDArray[Any]] = []
     weights: list[NDArray[np.float64]] = []
-    dropped = 0
-    wanted = [*columns.names, columns.target, *([] if weight is None else [weight])]
 
     def parts() -> Iterator[NDArray[np.float32]]:
-        nonlocal dropped
-        first = 0
-        for frame in table.chunks(wanted, rows=chunk_rows(d)):
-            if weight is not None:
-                with rows_from(first):
-                    weights.append(_weights(frame, weight)[columns.has_target(frame).to_numpy()])
-            first += len(frame)
-            labelled = frame.filter(columns.has_target(frame))
-            dropped += len(frame) - len(labelled)
-            X, found = columns.features(labelled)
-            notes.update(dict.fromkeys(found))
-            targets.append(columns.targets(labelled))
-            yield X
+        for part in labelled_rows(table, columns, weight):
+            notes.update(dict.fromkeys(part.notes))
+            targets.append(part.y)
+            if part.weights is not None:
+                weights.append(part.weights)
+            yield part.X
 
     if stay_in_memory(size, memory):
         X = _in_memory(parts(), table.n_rows, d)
@@ -67,7 +58,34 @@ def read_arrays(
         notes[f"the features take {size / GIB:.2g} GiB and are read from disk"] = None
     y = np.concatenate(targets) if targets else np.zeros(0)
     given = None if weight is None else np.concatenate([*weights, np.zeros(0)])
-    return Arrays(X, y, tuple(notes), dropped, given)
+    return Arrays(X, y, tuple(notes), table.n_rows - len(y), given)
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The rows of a chunk whose target is known."""
+
+    numbers: NDArray[np.int64]  # (m,)  theirs in the table, from 0
+    X: NDArray[np.float32]  # (m, d)
+    y: NDArray[Any]  # (m,)
+    weights: NDArray[np.float64] | None  # (m,)
+    notes: list[str]
+
+
+def labelled_rows(table: Table, columns: Columns, weight: str | None) -> Iterator[LabelledRows]:
+    """One pass over a table; `weight` is a column with the weights of the rows."""
+    wanted = [*columns.names, columns.target, *([] if weight is None else [weight])]
+    first, weights = 0, None
+    for frame in table.chunks(wanted, rows=chunk_rows(len(columns.feature_names))):
+        known = columns.has_target(frame)
+        numbers = first + np.flatnonzero(known.to_numpy())
+        if weight is not None:
+            with rows_from(first):
+                weights = _weights(frame, weight)[known.to_numpy()]
+        first += len(frame)
+        labelled = frame.filter(known)
+        X, notes = columns.features(labelled)
+        yield LabelledRows(numbers, X, columns.targets(labelled), weights, notes)
 
 
 def targets_only(table: Table, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[Any]]:

@@ -1,0 +1,124 @@
+"""`mercer fit` on files that do not fit into memory: read in chunks in every pass."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import mercer
+from mercer.cli import main
+from mercer.cli.choices import TestChoice
+from mercer.cli.holdout import rows_to_hold_out
+
+N = 9_000
+FIXED = ["--kernel", "laplacian", "--bandwidth", "3", "--ridge", "0.1", "--seed", "0"]
+SMALL = ["--memory", "1MB", "--centers", "100", "--epochs", "2", "--json"]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 6)).astype(np.float32)
+    names = [f"x{i}" for i in range(6)]
+    return pl.DataFrame({**dict(zip(names, X.T, strict=True)), "y": np.sin(X[:, 0]) + X[:, 1]})
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def written(frame, ending, folder):
+    path = folder / f"rows.{ending}"
+    if ending == "npz":
+        np.savez(path, X=frame.drop("y").to_numpy(), y=frame["y"].to_numpy())
+    elif ending == "npy":
+        np.save(path, frame.drop("y").to_numpy())
+        np.save(folder / "labels.npy", frame["y"].to_numpy())
+    else:
+        {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}[ending](path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "npz", "npy"])
+def test_a_file_that_does_not_fit_is_read_in_every_pass(ending, frame, run, tmp_path):
+    path, model = written(frame, ending, tmp_path), tmp_path / "model.mercer"
+    labels = ["--target", tmp_path / "labels.npy"] if ending == "npy" else []
+    code, out, err = run("fit", path, "-o", model, *FIXED, *SMALL, *labels)
+    assert code == 0, err
+    found = json.loads(out)
+    assert "read anew in every pass" in err
+    rows = found["rows"]
+    assert rows["train"] + rows["early_stopping"] + rows["test"] == N
+    assert rows["test"] == 1_800
+    saved = mercer.load(model)
+    assert len(saved.machine_.centres) == 100
+    held_out = saved.metadata_["measured"]
+    assert held_out["r2"] > 0.7
+    code, out, err = run("predict", model, path, *(["--target", labels[1]] if labels else []))
+    assert code == 0, err
+
+
+def test_held_out_rows_of_a_stream_are_neither_trained_on_nor_surveyed(frame, run, tmp_path):
+    """Their targets are so wrong that a fit on them would show it."""
+    path, model = tmp_path / "rows.parquet", tmp_path / "model.mercer"
+    frame.write_parquet(path)
+    run("fit", path, "-o", model, *FIXED, *SMALL)
+    right = mercer.load(model)
+    y = frame["y"].to_numpy()
+    held_out = rows_to_hold_out(y, "regression", TestChoice(None, None, None, 0), None)
+    wrong = y.copy()
+    wrong[held_out] = 1e6
+    frame.with_columns(pl.Series("y", wrong)).write_parquet(path)
+    run("fit", path, "-o", model, *FIXED, *SMALL, "--force")
+    assert np.array_equal(mercer.load(model).dual_coef_, right.dual_coef_)
+
+
+def test_text_and_missing_targets_are_prepared_as_for_small_files(frame, run, tmp_path):
+    path, model = tmp_path / "rows.csv", tmp_path / "model.mercer"
+    town = np.array(["Bath", "Cork", "Ely"])[np.arange(N) % 3]
+    labels = pl.Series("y", np.where(frame["y"] > 0, "high", "low"))
+    labels[17] = None
+    frame.with_columns(pl.Series("town", town), labels).write_csv(path)
+    fixed = [*FIXED, "--memory", "1MB", "--centers", "100", "--class-weight", "balanced"]
+    code, out, err = run("fit", path, "-o", model, *fixed, "--report", tmp_path / "report.html")
+    assert code == 0, err
+    assert "dropped 1 of 9,000 rows because their target is missing" in err + out
+    saved = mercer.load(model)
+    assert list(saved.classes_) == ["high", "low"]
+    assert saved.metadata_["measured"]["accuracy"] > 0.8
+    assert "Confusion" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_auto_streams_where_the_file_does_not_fit_and_all_rows_go_to_disk(frame, run, tmp_path):
+    path = written(frame, "parquet", tmp_path)
+    code, out, err = run("plan", path, *FIXED, "--memory", "1MB", "--json")
+    assert code == 0, err
+    assert json.loads(out)["n_centers"] is not None
+    assert "read anew in every pass" in err
+    code, out, err = run("plan", path, *FIXED, "--memory", "1MB", "--centers", "all", "--json")
+    assert code == 0, err
+    assert json.loads(out)["n_centers"] is None
+    assert "read from disk" in err
+
+
+def test_a_stream_from_a_file_is_resumed_with_the_same_bits(frame, run, tmp_path):
+    path, whole, model = (tmp_path / name for name in ("rows.parquet", "whole.mercer", "model.mercer"))
+    frame.write_parquet(path)
+    fixed = [*FIXED, *SMALL]
+    assert run("fit", path, "-o", whole, *fixed)[0] == 0
+    saved = ["--checkpoint", tmp_path / "run.checkpoint", "--checkpoint-minutes", "0"]
+    assert run("fit", path, "-o", model, *fixed, *saved)[0] == 0
+    code, _, err = run("fit", path, "-o", model, *fixed, "--resume", saved[1], "--force")
+    assert code == 0, err
+    assert np.array_equal(mercer.load(model).dual_coef_, mercer.load(whole).dual_coef_)
