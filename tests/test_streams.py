@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import torch
 from stand_in import StandIn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
 from mercer.data.checksums import ROWS_EACH, Checksums
@@ -246,8 +247,12 @@ def test_control_c_before_training_leaves_the_model_unfitted(data):
         yield from cut(*data)[2:]
 
     model = KernelRegressor(**FIXED)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(rows)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(rows)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not hasattr(model, "machine_")
 
 
@@ -436,6 +441,17 @@ def test_checksums_do_not_depend_on_chunks_and_find_the_first_difference():
     assert changed.digest != one.digest
 
 
+class There(TorchDispatchMode):
+    """The stand-in device, in a thread other than its own."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return self.gpu.run(function, args, kwargs or {})
+
+
 class Lane:
     """Stands for a CUDA stream, which only CUDA has, and says which blocks were copied.
 
@@ -449,7 +465,7 @@ class Lane:
 
     def copied(self, prepare, block):
         assert threading.current_thread() is not threading.main_thread()
-        with self.gpu:
+        with There(self.gpu):
             points = prepare(block)
         next(self.waiting).set()
         return points

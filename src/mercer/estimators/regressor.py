@@ -59,8 +59,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):  # typ
 
         Without y, X is a stream of chunks (X, y) or (X, y, sample_weight): a list of them, an object
         whose iteration starts again, or a function that returns an iterator.  It is read once before
-        training and once in each epoch, and only a sample of its rows is ever in memory.  Every pass must
-        have the same rows.  Chunks may be frames, whose columns are found by name, and have missing
+        training and once in each epoch, and only a sample of its rows is ever in memory.  Every pass
+        must have the same rows.  Chunks may be frames, whose columns are found by name, and have missing
         values; it is then read once more.
         """
         return self._fit(X, y, sample_weight, X_val, y_val, resume, centers)
