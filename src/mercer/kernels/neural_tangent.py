@@ -51,21 +51,24 @@ class NeuralTangent(Radial):
 
     def block(self, a: Points, b: Points, *, same: bool = False, out: Tensor | None = None) -> Tensor:
         d2 = squared_distances(a, b, same, out, self._factor)  # (m, t)
-        length_a, length_b = self._lengths(a)[:, None], self._lengths(b)[None, :]
+        result = self.from_distances(d2, self._lengths(a)[:, None], self._lengths(b)[None, :])
+        return result if out is None else out.copy_(result)
+
+    def from_distances(self, d2: Tensor, length_a: Tensor, length_b: Tensor) -> Tensor:
+        """k from squared distances, (m, t), divided by sigma², and the lengths of the inputs."""
         scale = length_a * length_b  # (m, t)
         # The angle from the chord, 1 - cos = (d² - (|x| - |z|)²) / (2 |x| |z|): the cosine itself
         # has no digits left for points that are close together.
-        chord = d2.sub_((length_a - length_b).square_()).clamp_(min=0)  # (m, t)
-        theta = chord.div_(4 * scale).clamp_(max=1).sqrt_().asin_().mul_(2)  # (m, t)
+        chord = (d2 - (length_a - length_b).square()).clamp(min=0)  # (m, t)
+        theta = 2 * (chord / (4 * scale)).clamp(max=1).sqrt().asin()  # (m, t)
         u = torch.cos(theta)
-        tangent = u.clone()
+        tangent = u
         for _ in range(self.depth):
             straight = (math.pi - theta) / math.pi  # kappa_0
-            u = (u * straight).add_(torch.sin(theta), alpha=1 / math.pi).clamp_(-1, 1)  # kappa_1
-            tangent.mul_(straight).add_(u)
+            u = (u * straight + torch.sin(theta) / math.pi).clamp(-1, 1)  # kappa_1
+            tangent = tangent * straight + u
             theta = torch.acos(u)
-        result = tangent.mul_(scale)
-        return result if out is None else out.copy_(result)
+        return tangent * scale
 
     def bounds(self, points: Points) -> tuple[float, float] | None:
         # |k(x, z)| is at most the larger of k(x, x) and k(z, z), as for every positive definite kernel.

@@ -8,13 +8,15 @@ from torch import Tensor
 from mercer.data.points import Points
 from mercer.data.targets import TargetUnits
 from mercer.model.machine import KernelMachine
+from mercer.model.plain_function import PlainFunction, has_plain_form
 
 
 class MachineModule(torch.nn.Module):
     """f(x) for inputs (m, d) to (m, l); its centres and weights are buffers, which move with the module.
 
-    For inference: no gradient passes through it.  Its output is in the precision of its buffers, which
-    may be too coarse for targets with a large mean: `module.double()` has more digits.
+    Gradients pass to its inputs if those ask for them, and `torch.export` takes it; the kernel matrix of
+    the rows is then held whole.  Its output is in the precision of its buffers, which may be too coarse
+    for targets with a large mean: `module.double()` has more digits.
     """
 
     rows: Tensor
@@ -35,6 +37,7 @@ class MachineModule(torch.nn.Module):
         for name, value in machine.inputs.tensors().items():
             floats = value.is_floating_point()
             self.register_buffer(name, value.to(machine.alpha) if floats else value)
+        self._plain = PlainFunction(machine) if has_plain_form(machine.kernel) else None
 
     def machine(self) -> KernelMachine:
         """The machine, with its tensors where the module has them."""
@@ -45,9 +48,19 @@ class MachineModule(torch.nn.Module):
         units = TargetUnits(self.offset, self._scale)
         return KernelMachine(self._kernel, inputs, points, self.alpha, units, self._in_double)
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """(m, d) to (m, l)."""
+        if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
+            if self._plain is None:
+                raise ValueError(
+                    "Gradients and exports need one of Mercer's own kernels. Got a function of your own."
+                )
+            found: Tensor = self._plain(x).to(self.alpha.dtype)
+            return found
+        return self._tiled(x)
+
+    @torch.no_grad()
+    def _tiled(self, x: Tensor) -> Tensor:
         machine = self.machine()
         points = machine.inputs.points(x.to(self.alpha), None, self.alpha, as_floats=True)
         return machine.at(points).to(self.alpha.dtype)
