@@ -7,7 +7,7 @@ import torch
 from scipy.spatial.distance import pdist
 
 from mercer.explorer.dataset import Dataset
-from mercer.explorer.settings import SCALES, Settings
+from mercer.explorer.settings import SCALE_NAMES, Settings
 from mercer.kernels import KERNELS, is_translation_invariant
 from mercer.selection.setting import SettingRequest, choose_setting
 
@@ -45,7 +45,7 @@ class Distances:
         X = np.array(data.X[rows][:, used])
         if X.dtype.kind != "f":
             X = X.astype(np.float32)
-        request = SettingRequest(settings.kernel, 1.0, 1.0, SCALES[scale], places or None, False)
+        request = SettingRequest(settings.kernel, 1.0, 1.0, SCALE_NAMES[scale], places or None, False)
         every = np.arange(len(X))
         chosen = choose_setting(
             X, np.zeros((len(X), 1)), every, request, dtype=torch.float64, usable=1e9, bytes_pay=False

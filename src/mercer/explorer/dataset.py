@@ -29,7 +29,7 @@ MOST_HELD_OUT_ROWS = 1_000
 # Rows that show whether neighbouring columns are pixels, and how much more alike these are than others.
 PIXEL_ROWS = 400
 LEAST_SIDE = 5
-ALIKE = 1.5
+NEIGHBOURS_ALIKE = 1.5
 # Whole numbers with at most this many values may be codes of categories.
 MOST_CODE_VALUES = 64
 
@@ -187,4 +187,4 @@ def image_side(X: Array, fields: Sequence[Field]) -> int:
     all_pairs = R[np.ix_(varying, varying)].mean()
     below, beside = np.diagonal(R, side), np.diagonal(R, 1)  # neighbours
     known = [pairs[pairs > 0].mean() for pairs in (below, beside) if (pairs > 0).any()]
-    return side if len(known) == 2 and min(known) > ALIKE * all_pairs else 0
+    return side if len(known) == 2 and min(known) > NEIGHBOURS_ALIKE * all_pairs else 0

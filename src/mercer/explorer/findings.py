@@ -19,10 +19,10 @@ from mercer.planning.plan import Plan
 Array = NDArray[Any]
 
 # Classes of a confusion matrix; of more, those with the most mistakes are shown.
-MOST_CLASSES = 20
+MOST_MATRIX_CLASSES = 20
 MOST_POINTS_DRAWN = 600
-BINS = 31
-MOST_EIGENVALUES = 160
+RESIDUAL_BINS = 31
+MOST_EIGENVALUES_SENT = 160
 # Columns whose importance is measured; each takes a prediction of some held-out rows.
 MOST_RANKED = 48
 RANKED_ROWS = 400
@@ -35,8 +35,8 @@ def of_plan(plan: Plan) -> dict[str, Any]:
     values = np.array(plan.eigenvalues, dtype=float)
     q = plan.preconditioner_rank
     chosen = np.arange(len(values))
-    if len(values) > MOST_EIGENVALUES:  # evenly spaced on the logarithmic axis
-        chosen = np.unique(np.geomspace(1, len(values), MOST_EIGENVALUES).round().astype(int) - 1)
+    if len(values) > MOST_EIGENVALUES_SENT:  # evenly spaced on the logarithmic axis
+        chosen = np.unique(np.geomspace(1, len(values), MOST_EIGENVALUES_SENT).round().astype(int) - 1)
         chosen = np.union1d(chosen, [max(0, q - 1)])
     levelled = np.minimum(values, values[q - 1]) if q else values
     m_star = plan.critical_batch_size
@@ -79,9 +79,9 @@ def _confusion(classes: Array, y: Array, predicted: Array) -> dict[str, Any]:
     """Rows are true classes, columns predicted ones."""
     counts = confusion_matrix(y, predicted, labels=classes)  # (c, c)
     shown = np.arange(len(classes))
-    if len(classes) > MOST_CLASSES:
+    if len(classes) > MOST_MATRIX_CLASSES:
         wrong = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-        shown = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
+        shown = np.sort(np.argsort(-wrong, kind="stable")[:MOST_MATRIX_CLASSES])
     return {
         "labels": [str(classes[i]) for i in shown],
         "counts": counts[np.ix_(shown, shown)].tolist(),
@@ -92,7 +92,7 @@ def _confusion(classes: Array, y: Array, predicted: Array) -> dict[str, Any]:
 def _residuals(y: Array, predicted: Array) -> dict[str, Any]:
     off = y - predicted
     edge = float(np.quantile(np.abs(off), 0.99)) or 1.0
-    counts, edges = np.histogram(np.clip(off, -edge, edge), bins=BINS, range=(-edge, edge))
+    counts, edges = np.histogram(np.clip(off, -edge, edge), bins=RESIDUAL_BINS, range=(-edge, edge))
     drawn = slice(0, MOST_POINTS_DRAWN)
     return {
         "true": y[drawn].tolist(),

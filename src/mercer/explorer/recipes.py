@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mercer.explorer.dataset import About
-from mercer.explorer.settings import SCALES, Parameters, Settings
+from mercer.explorer.settings import SCALE_NAMES, Parameters, Settings
 
 # How a table is read in Python, by the end of its name.
-READERS = {
+POLARS_READERS = {
     ".csv": "read_csv",
     ".parquet": "read_parquet",
     ".arrow": "read_ipc",
@@ -54,7 +54,7 @@ def _categories(about: About, settings: Settings, frame: bool) -> list[Any]:
 
 def _reading(about: About) -> tuple[list[str], bool]:
     """Lines that make X and y, and whether X is then a frame of Polars."""
-    reader = READERS.get(os.path.splitext(about.source)[1].lower())
+    reader = POLARS_READERS.get(os.path.splitext(about.source)[1].lower())
     if about.members[0]:
         first, second = about.members
         lines = ["import numpy as np", "import mercer", "", f"data = np.load({about.source!r})"]
@@ -78,7 +78,7 @@ def as_command(about: About, settings: Settings, given: Parameters) -> str:
     words += _options("--drop", [field.name for field in about.fields if field.name not in chosen])
     words += _options("--category", [about.fields[i].name for i in settings.categories])
     if not settings.auto:
-        scale = next(name for name, value in SCALES.items() if value == given["scale"])
+        scale = next(name for name, value in SCALE_NAMES.items() if value == given["scale"])
         words += ["--kernel", given["kernel"], "--bandwidth", f"{given['bandwidth']:.12g}"]
         words += ["--ridge", f"{given['ridge']:.12g}", "--scale", scale]
     if not settings.metric:

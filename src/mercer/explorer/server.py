@@ -25,7 +25,7 @@ STATIC = Path(__file__).parent / "static"
 # Seconds between signs of life, without which a lost connection is not noticed.
 HEARTBEAT = 10.0
 # Milliseconds after which a page connects again.
-RETRY = 500
+RETRY_MILLISECONDS = 500
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -92,7 +92,7 @@ class Routes:
 
         async def lines() -> AsyncIterator[str]:
             try:
-                yield f"retry: {RETRY}\n\n"
+                yield f"retry: {RETRY_MILLISECONDS}\n\n"
                 while True:
                     try:
                         message = await asyncio.wait_for(page.get(), HEARTBEAT)

@@ -20,13 +20,13 @@ Parameters = dict[str, Any]
 
 # Rows of the first run: they train in about a second, so that a slider shows what it does.
 FIRST_ROWS = 2_000
-# Points that the spectrum is estimated on up to FEW_ROWS rows: with more, the plan alone would take
-# longer than training does.  It changes the steps, not the solution.
+# Points that the spectrum is estimated on, up to MOST_QUICK_ROWS rows: with more points, the plan alone
+# would take longer than training does.  It changes the steps, not the solution.
 QUICK_SUBSAMPLE = 500
-FEW_ROWS = 10_000
+MOST_QUICK_ROWS = 10_000
 MOST_EPOCHS = 200
 # What the estimator calls the choices of the page.
-SCALES: dict[str, Any] = {"none": False, "standard": True, "rank": "rank"}
+SCALE_NAMES: dict[str, Any] = {"none": False, "standard": True, "rank": "rank"}
 SEED = 0
 
 
@@ -70,7 +70,7 @@ def parse_settings(data: Any, about: About) -> Settings:
     codes = all(about.fields[i].may_be_category for i in given.categories)
     _check(codes, "Only whole numbers with few values can be categories.")
     _check(given.kernel in kernels_for(about), f"`kernel` must be one of {', '.join(KERNELS)}.")
-    _check(given.scale in SCALES, f"`scale` must be one of {', '.join(SCALES)}.")
+    _check(given.scale in SCALE_NAMES, f"`scale` must be one of {', '.join(SCALE_NAMES)}.")
     _check(1e-6 <= given.ratio <= 1e6, "`ratio` must be between 1e-6 and 1e6.")
     _check(0 <= given.ridge < math.inf, "`ridge` must be at least 0.")
     _check(4 <= given.rows <= about.n_rows, f"`rows` must be between 4 and {about.n_rows}.")
@@ -105,7 +105,7 @@ def parameters(settings: Settings, bandwidth: float, categories: Sequence[int]) 
         "kernel": settings.kernel,
         "bandwidth": bandwidth,
         "ridge": settings.ridge,
-        "scale": SCALES[scale],
+        "scale": SCALE_NAMES[scale],
         "metric": False,
         **given,
     }

@@ -20,8 +20,8 @@ Array = NDArray[Any]
 
 LINE_POINTS = 60
 MAP_POINTS = 24
-MOST_DOTS = 500
-MOST_LEVELS = 40
+MOST_SLICE_DOTS = 500
+MOST_SLICE_LEVELS = 40
 # Rows whose mean is shown instead of the function at a single row.
 AVERAGED_ROWS = 40
 
@@ -41,7 +41,7 @@ def axis_of(data: Dataset, field: Field, rows: Array, count: int) -> Axis:
     F = np.asarray(data.X[rows][:, places], dtype=np.float64)  # (m, w)
     if field.levels:
         codes, counts = np.unique(F[:, 0], return_counts=True)
-        kept = np.sort(codes[np.argsort(-counts, kind="stable")][:MOST_LEVELS])
+        kept = np.sort(codes[np.argsort(-counts, kind="stable")][:MOST_SLICE_LEVELS])
         names = [field.levels[int(c)] if 0 <= c < len(field.levels) else "(other)" for c in kept]
         return Axis(np.arange(len(kept), dtype=float), names, kept[:, None])
     primary = F[:, 0]
@@ -80,7 +80,7 @@ class Slicer:
         axis = axis_of(self.data, field, self.rows, LINE_POINTS)
         bases = self._bases(averaged, row)  # (b, d)
         f = self._along([(field, axis)], bases, output)  # (k, b)
-        dots = self.rows[:MOST_DOTS]
+        dots = self.rows[:MOST_SLICE_DOTS]
         places = np.asarray(self.data.X[dots][:, field.places[0]], dtype=float)
         known = np.ones(len(dots), bool)
         if field.levels:
@@ -106,7 +106,7 @@ class Slicer:
         fields = [self.data.about.fields[i] for i in (first, second)]
         axes = [axis_of(self.data, field, self.rows, MAP_POINTS) for field in fields]
         f = self._along(list(zip(fields, axes, strict=True)), self._bases(False, row), output)[:, 0]
-        dots = self.rows[:MOST_DOTS]
+        dots = self.rows[:MOST_SLICE_DOTS]
         at = [np.asarray(self.data.X[dots][:, field.places[0]], dtype=float) for field in fields]
         for i, (field, axis) in enumerate(zip(fields, axes, strict=True)):
             if field.levels:

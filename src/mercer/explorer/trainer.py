@@ -33,7 +33,7 @@ from mercer.explorer.findings import importances, of_held_out, of_plan
 from mercer.explorer.messages import to_json
 from mercer.explorer.recipes import as_command, as_python
 from mercer.explorer.settings import (
-    FEW_ROWS,
+    MOST_QUICK_ROWS,
     QUICK_SUBSAMPLE,
     Model,
     Settings,
@@ -182,7 +182,7 @@ class Trainer:
         categories = self._categories(settings, used)
         given = parameters(settings, bandwidth, categories)
         watch = Watch(run, self.inbox, self.send, self.answer)
-        few = settings.rows <= FEW_ROWS
+        few = settings.rows <= MOST_QUICK_ROWS
         quick: dict[str, Any] = {"subsample_size": min(QUICK_SUBSAMPLE, len(rows))} if few else {}
         kind = KernelClassifier if data.about.task == "classification" else KernelRegressor
         model = kind(**given, **quick, callbacks=[watch])
