@@ -50,13 +50,22 @@ async function show(number) {
   draw();
   const run = state.runs.get(number);
   if (run && run.status === "done" && !run.details?.held_out) {
-    await attempt(async () => { merge(await send("GET", `/runs/${number}`)); draw(); });
+    await attempt(async () => { mergeFetched(await send("GET", `/runs/${number}`)); draw(); });
   }
 }
 
 function merge(run) {
   const before = state.runs.get(run.run) ?? { details: {} };
   state.runs.set(run.run, { ...before, ...run, details: { ...before.details, ...run.details } });
+}
+
+/** What was fetched may be older than the events that came meanwhile: these win. */
+function mergeFetched(run) {
+  const before = state.runs.get(run.run);
+  const ended = before && ["done", "failed"].includes(before.status) && !["done", "failed"].includes(run.status);
+  const details = { ...run.details, ...before?.details };
+  const epochs = before && before.epochs.length > run.epochs.length ? before.epochs : run.epochs;
+  merge(ended ? { ...before, details } : { ...run, epochs, details });
 }
 
 // Several events in one frame are drawn once.
@@ -121,7 +130,7 @@ const handlers = {
       const run = state.runs.get(wanted);
       run.details = {};  // what came while the connection was lost is not here
       state.shown = wanted;
-      attempt(async () => { merge(await send("GET", `/runs/${wanted}`)); draw(); });
+      attempt(async () => { mergeFetched(await send("GET", `/runs/${wanted}`)); draw(); });
     }
     trainer();
     draw();

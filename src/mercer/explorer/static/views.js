@@ -185,10 +185,12 @@ class Asked extends Card {
 
   async fetch(question) {
     const [number, run] = [++this.asked, this.run];
+    this.waiting = true;
     if (this.output.value !== "") question.output = Number(this.output.value);
     try {
       const found = await send("POST", `/runs/${run.run}/slice`, question);
       if (number !== this.asked) return;
+      this.waiting = false;
       this.found = found;
       this.paint();
       this.stale(false);
@@ -209,7 +211,10 @@ class Asked extends Card {
   draw(run) {
     const key = run.status === "done" ? `${run.run} ${run.details?.importances ? "ranked" : ""}` : "";
     if (!key) { this.stale(true); return; }
-    if (key === this.drawn) return;
+    if (key === this.drawn) {  // it was left for a run that trains, and came back
+      if (!this.waiting) this.stale(false);
+      return;
+    }
     this.drawn = key;
     this.run = run;
     this.classes(run);
