@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from mercer import KernelClassifier, KernelRegressor
+from mercer.cli import main
 from mercer.kernels import KERNELS
 
 RANKED = {"scale": "rank", "categorical_features": [1]}
@@ -100,3 +102,52 @@ def test_a_function_of_ones_own_says_that_it_has_no_gradient(data):
     x = torch.from_numpy(X[:2]).requires_grad_()
     with pytest.raises(ValueError, match="function of your own"):
         model.fit(X, y).to_torch()(x)
+
+
+# ONNX
+
+
+def run(path, X):
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"X": X}), strict=True))
+
+
+@pytest.mark.parametrize("kernel", sorted(set(KERNELS) - {"neural_tangent"}))
+def test_onnxruntime_predicts_as_the_model(data, kernel, tmp_path):
+    model = fitted(data, kernel, **(RANKED if kernel in ("gaussian", "l1_laplacian") else {}))
+    path = tmp_path / "m.onnx"
+    model.to_onnx(path)
+    for n in (1, 9):
+        X = new_rows(n)
+        np.testing.assert_allclose(run(path, X)["prediction"], model.predict(X), atol=2e-5)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]  # weights are inside
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"], [3, 7, 9]], ids=str)
+def test_onnx_has_labels_and_probabilities(data, labels, tmp_path):
+    X, y = data
+    X = X.copy()
+    X[::7, 2] = np.nan  # with an indicator of missing values
+    classes = np.array(labels)[np.digitize(y, [0.5, 1.5][: len(labels) - 1])]
+    model = KernelClassifier("laplacian", bandwidth=2.0, ridge=0.1, metric=False, random_state=0)
+    model.fit(X, classes).save(tmp_path / "m.mercer")
+    assert main(["export", str(tmp_path / "m.mercer"), str(tmp_path / "m.onnx")]) == 0
+    found = run(tmp_path / "m.onnx", X)
+    assert found["label"].tolist() == model.predict(X).tolist()
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(X), atol=1e-5)
+
+
+def test_what_onnx_cannot_have_is_said(data, tmp_path):
+    X, y = data
+    with pytest.raises(ValueError, match="neural tangent kernel cannot"):
+        fitted(data, "neural_tangent").to_onnx(tmp_path / "m.onnx")
+    own = KernelRegressor(lambda a, b: torch.exp(-torch.cdist(a, b)), ridge=0.1, random_state=0)
+    with pytest.raises(ValueError, match="function of your own"):
+        own.fit(X, y).to_onnx(tmp_path / "m.onnx")
+    table = pl.DataFrame({"a": X[:, 0], "colour": ["red", "blue"] * 40})
+    model = KernelRegressor("gaussian", bandwidth=1.0, ridge=0.1, metric=False, random_state=0)
+    with pytest.raises(ValueError, match="'colour' holds text"):
+        model.fit(table, y).to_onnx(tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())

@@ -454,6 +454,25 @@ def serve(
     )
 
 
+@app.command(
+    short_help="Write a model as an ONNX file.",
+    epilog=_example("mercer export house.mercer house.onnx"),
+)
+def export(
+    model: ModelFile,
+    output: Annotated[
+        str, typer.Argument(metavar="FILE", show_default=False, help="ONNX file to write.")
+    ],
+    force: Force = False,
+) -> None:
+    """Write a model as an ONNX file, which other programs run without Python."""
+    from mercer import load
+    from mercer.cli.outputs import claim
+
+    place = claim(output, "FILE", force=force, inputs=[model])
+    load(model).to_onnx(place)
+
+
 @app.command(epilog=_example("mercer demo"))
 def demo(rows: DemoRows = 30_000, json: Json = False) -> None:
     """Train on made data and compare (takes a minute)."""

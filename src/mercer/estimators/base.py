@@ -319,6 +319,18 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "machine_")
         return MachineModule(self.machine_)
 
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an ONNX file, which other programs run without Python (extra `onnx`).
+
+        Its input X, (m, n_features_in_) in float64, has the columns of training, with NaN for missing
+        values.  Its output is `prediction`, or for a classifier `label` and `probabilities`; of several
+        labels, `indicator` in place of `label`.  Columns must hold numbers, and the kernel must be one of Mercer's own other than the neural tangent kernel.
+        """
+        from mercer.estimators.onnx_file import write_onnx
+
+        check_is_fitted(self, "machine_")
+        write_onnx(self, path)
+
     def save(self, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which `mercer.load` reads.
 
