@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -559,6 +560,15 @@ def test_slices_of_unknown_columns_and_classes_are_refused(page):
         assert "must be" in answer.json()["error"]
     found = page.client.post("/runs/1/slice", json={"columns": [2], "averaged": True}).json()
     assert len(found["low"]) == len(found["x"])
+
+
+def test_questions_that_are_asked_together_are_all_answered(page):
+    def asked(column: int) -> httpx.Response:
+        return page.client.post("/runs/1/slice", json={"columns": [column]}, timeout=20)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(asked, range(8)))
+    assert [answer.json()["column"] for answer in answers] == list(range(8))
 
 
 def test_a_killed_trainer_is_replaced_and_earlier_models_are_still_there(page, explorer):

@@ -122,8 +122,9 @@ class Session:
             raise ValueError("The training process is starting. Try again in a moment.")
         self._asked += 1
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._questions[self._asked] = future
-        self.trainer.send({**question, "do": "ask", "ask": self._asked, "run": number})
+        asked = self._asked  # others may ask while this one waits
+        self._questions[asked] = future
+        self.trainer.send({**question, "do": "ask", "ask": asked, "run": number})
         try:
             answer = await asyncio.wait_for(future, ANSWER_SECONDS)
         except asyncio.TimeoutError as error:
@@ -131,7 +132,7 @@ class Session:
                 "The training process is busy. Try again when the run has ended."
             ) from error
         finally:
-            self._questions.pop(self._asked, None)
+            self._questions.pop(asked, None)
         if "error" in answer:
             raise ValueError(answer["error"])
         result: Message = answer["data"]
