@@ -400,3 +400,80 @@ def test_few_categories_are_coded_as_many_are(rare, missing):
     few, few_notes = columns.features(many[:6])
     np.testing.assert_array_equal(X[:6], few)
     assert notes == few_notes
+
+
+def written(n):
+    """Numbers and dates as people write them."""
+    return pl.DataFrame(
+        {
+            "price": [f"{1 + i % 9}.{(7 * i) % 1000:03d},5" for i in range(n)],
+            "fee": [f"${i % 13}" for i in range(n)],
+            "rate": [f"{i % 50} %" for i in range(n)],
+            "day": [f"{1 + i % 12:02d}/{1 + i % 28:02d}/2023" for i in range(n)],
+            "kind": ["a" if i % 3 else "b" for i in range(n)],
+        }
+    )
+
+
+def test_numbers_written_as_text_in_a_frame_are_read_as_in_the_same_file(tmp_path):
+    frame = written(120)
+    y = np.arange(120) % 13.0
+    frame.with_columns(pl.Series("y", y)).write_csv(tmp_path / "t.csv")
+    decided = fit_columns(open_table(str(tmp_path / "t.csv")))
+    model = KernelRegressor(**FIXED).fit(pd.DataFrame(frame.to_dict(as_series=False)), y)
+    assert model.columns_.columns == decided.columns
+    assert {c.name: c.kind for c in model.columns_.columns if c.notation} == {
+        **dict.fromkeys(("price", "fee", "rate"), "number"),
+        "day": "date",
+    }
+    assert "decimal commas" in model.columns_.notes[0]
+    # The first rows alone, and rows with plain numbers, mean the same.
+    np.testing.assert_array_equal(model.predict(frame[:3]), model.predict(frame)[:3])
+    plain = frame.with_columns(pl.Series("fee", np.arange(120) % 13))
+    np.testing.assert_array_equal(model.predict(plain), model.predict(frame))
+    model.save(tmp_path / "m.mercer")
+    np.testing.assert_array_equal(
+        mercer.load(tmp_path / "m.mercer").predict(frame), model.predict(frame)
+    )
+
+
+def test_a_frame_of_numbers_in_text_only_is_predicted(rng):
+    x = rng.normal(size=50)
+    frame = pd.DataFrame({"x": [f"{v:.3f} €".replace(".", ",") for v in x]})
+    model = KernelRegressor(**FIXED).fit(frame, x)
+    assert model.score(frame, x) > 0.99
+
+
+def test_text_that_is_no_number_at_prediction_is_named_with_its_row(rng):
+    frame = written(60)
+    model = KernelRegressor(**FIXED).fit(frame, np.arange(60.0))
+    wrong = frame.with_columns(pl.Series("fee", ["$1"] * 40 + ["none of your business"] + ["$2"] * 19))
+    with pytest.raises(ValueError, match="'fee' must hold numbers.*row 41 holds 'none of your"):
+        model.predict(wrong)
+    # So it is in a model of numbers without text.
+    numbers = pd.DataFrame({"a": rng.normal(size=30), "b": rng.normal(size=30)})
+    model = KernelRegressor(**FIXED).fit(numbers, numbers["a"])
+    texts = numbers.astype(str)
+    np.testing.assert_allclose(model.predict(texts), model.predict(numbers), rtol=1e-6)
+    texts.loc[7, "b"] = "high"
+    with pytest.raises(
+        ValueError, match="'b' must hold numbers, as in training, but row 8 holds 'high'"
+    ):
+        model.predict(texts)
+
+
+def test_text_in_a_frame_that_can_be_read_in_two_ways_is_refused():
+    frame = pl.DataFrame({"q": ["1,234", "5,678"] * 10, "kind": ["a", "b"] * 10})
+    with pytest.raises(ValueError, match="'1,234' in row 1 .* Convert the column to numbers"):
+        KernelRegressor(**FIXED).fit(frame, np.arange(20.0))
+    # Declared categories, and columns of that type, are never read.
+    for categories in (frame, frame.with_columns(pl.col("q").cast(pl.Categorical))):
+        chosen = ["q"] if categories is frame else "auto"
+        model = KernelRegressor(**FIXED, categorical_features=chosen).fit(categories, np.arange(20.0))
+        assert [column.kind for column in model.columns_.columns] == ["text", "text"]
+
+
+def test_a_column_that_is_nearly_all_numbers_is_text_with_a_warning():
+    frame = pl.DataFrame({"q": ["1.5", "2.5"] * 20 + ["many"], "kind": ["a"] * 40 + ["b"]})
+    with pytest.warns(UserWarning, match="'q' is read as text, although most .* row 41 holds 'many'"):
+        KernelRegressor(**FIXED).fit(frame, np.arange(41.0))

@@ -22,10 +22,12 @@ from mercer.tables.errors import TableError
 from mercer.tables.frames import (
     as_polars,
     booleans,
+    categories,
     frame_features,
     from_matrix,
     is_frame,
     survey_frames,
+    written_in,
 )
 from mercer.tables.kinds import Kind
 from mercer.tables.matrices import survey_matrices
@@ -33,6 +35,8 @@ from mercer.tables.wording import quoted
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from mercer.tables.recognition import Recognised
 
 # The name of a target that has none, as in a file.
 UNNAMED_TARGET = "y"
@@ -44,17 +48,25 @@ def columns_of_frame(estimator: Any, X: Any, y: Any) -> tuple[Columns, Array, li
     """How a frame with other columns than numbers becomes features; these, (n, d); all its names."""
     frame = as_polars(X)
     names = frame.columns
-    columns = columns_of_frames(estimator, [frame], names, y)
+    text = {*categories(X), *(names[i] for i in declared(estimator, names))}
+    columns = columns_of_frames(estimator, [frame], names, y, written_in(frame, text))
     return columns, frame_features(columns, frame), names
 
 
 def columns_of_frames(
-    estimator: Any, frames: Iterable[pl.DataFrame], names: list[str], y: Any
+    estimator: Any,
+    frames: Iterable[pl.DataFrame],
+    names: list[str],
+    y: Any,
+    written: Recognised | None = None,
 ) -> Columns:
-    """How frames with the same columns, whose rows follow one another, become features."""
+    """How frames with the same columns, whose rows follow one another, become features.
+
+    `written` says which columns of text hold numbers or dates; by default none do.
+    """
     one_hot = estimator.categorical_features is None or not is_translation_invariant(estimator.kernel)
     chosen = [names[i] for i in declared(estimator, names)]
-    found, notes = survey_frames(frames, names, categorical=chosen, one_hot=one_hot)
+    found, notes = survey_frames(frames, names, written, categorical=chosen, one_hot=one_hot)
     return Columns(*_target(estimator, y), notes, found)
 
 

@@ -26,8 +26,8 @@ from mercer.estimators.preparation import (
 )
 from mercer.estimators.row_share import rows_of
 from mercer.tables.frames import as_polars, beyond_numbers, is_frame
+from mercer.tables.kinds import of_kinds
 from mercer.tables.matrices import has_gaps
-from mercer.tables.wording import quoted
 
 # Types whose values float32 holds exactly.
 SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
@@ -172,8 +172,9 @@ def _numbers_of_frame(estimator: Any, X: Any, by_name: bool) -> Any:
     if by_name and hasattr(estimator, "feature_names_in_"):
         X = selected(X, names)
     others = beyond_numbers(X) if X.shape[1] else []
-    if others:
-        raise ValueError(f"The column {quoted(others[0])} must hold numbers, as in training.")
+    if others:  # numbers in text, or an error that names the first row with something else
+        texts = of_kinds(as_polars(X, others), dict.fromkeys(others, "number"))
+        return as_polars(X).with_columns(texts)
     return as_polars(X) if hasattr(X, "column_names") else X  # an Arrow table
 
 

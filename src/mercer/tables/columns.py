@@ -45,6 +45,8 @@ UNSEEN = -1
 FEW_ROWS = 64
 # How notes name columns that are dropped without a loss.
 SINGLE_VALUE = "with a single value"
+# How they name columns of text that may be a mistake.
+READ_AS_TEXT = "is read as text, although most of its values are"
 
 
 @dataclass(frozen=True)
@@ -155,14 +157,17 @@ class Columns:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether all columns hold numbers or booleans."""
-        return all(column.kind in ("number", "boolean") for column in self.columns)
+        """Whether all columns hold numbers or booleans, and not as text."""
+        kinds = ("number", "boolean")
+        return all(column.kind in kinds and not column.notation for column in self.columns)
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The notes on columns that were dropped although their values differ."""
+        """The notes on columns that were dropped although their values differ, or read as text."""
         return tuple(
-            note for note in self.notes if note.startswith("dropped ") and SINGLE_VALUE not in note
+            note
+            for note in self.notes
+            if (note.startswith("dropped ") and SINGLE_VALUE not in note) or READ_AS_TEXT in note
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 from mercer.planning.memory import chunk_rows
 from mercer.tables.columns import Column, Columns
 from mercer.tables.errors import TableError
+from mercer.tables.kinds import as_written
 from mercer.tables.wording import excerpt, listed, quoted
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from mercer.tables.recognition import Recognised
+
+# How a column that can be read in two ways is made clear in Python.
+CONVERTED = (
+    "Convert the column to numbers, with str.replace and astype(float) for example.",
+    "Convert the column to dates, with pandas.to_datetime for example.",
+)
 NUMBERS = (int, float, np.number, Decimal)
 BOOLEANS = (bool, np.bool_)
 
@@ -49,6 +57,14 @@ def booleans(X: Any) -> set[str]:
     if hasattr(X, "iloc"):
         return {str(name) for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") == "b"}
     return {name for name, dtype in as_polars(X).schema.items() if type(dtype).__name__ == "Boolean"}
+
+
+def categories(X: Any) -> set[str]:
+    """The columns of a frame whose type says that they are categories."""
+    if hasattr(X, "iloc"):
+        return {str(name) for name, dtype in X.dtypes.items() if hasattr(dtype, "categories")}
+    schema = as_polars(X).schema
+    return {n for n, dtype in schema.items() if type(dtype).__name__ in ("Categorical", "Enum")}
 
 
 def as_polars(X: Any, names: Sequence[str] | None = None) -> pl.DataFrame:
@@ -87,23 +103,41 @@ def from_matrix(X: Any, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
+def written_in(frame: pl.DataFrame, text: Collection[str] = ()) -> Recognised:
+    """Which columns of text hold numbers or dates, as in a file; those in `text` are not looked at."""
+    from polars.selectors import by_name
+
+    from mercer.tables.recognition import WaysOut, Wishes, recognise
+    from mercer.tables.table import Table
+
+    def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
+        return frame.select(by_name(*columns)).iter_slices(rows)
+
+    table = Table("`X`", tuple(frame.columns), len(frame), read)
+    return recognise(table, frame.columns, Wishes(text=text), WaysOut(*CONVERTED))
+
+
 def survey_frames(
     frames: Iterable[pl.DataFrame],
     names: Sequence[str],
+    written: Recognised | None = None,
     *,
     categorical: Collection[str] = (),
     one_hot: bool = False,
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """How the columns of frames become features, and notes; as `fit_columns` decides for a file.
 
-    Columns in `categorical` are categories, and kept even if they look like an identifier.
+    Columns in `categorical` are categories, and kept even if they look like an identifier.  `written`
+    says how columns of text are read as numbers or dates.
     """
-    from mercer.tables.survey import Survey
+    from mercer.tables.recognition import Recognised
+    from mercer.tables.survey import Survey, doubts_of
 
-    survey = Survey(names, {})
+    written = Recognised() if written is None else written
+    survey = Survey(names, written.notations)
     for frame in frames:
         for part in frame.iter_slices(chunk_rows(frame.width)):
-            survey.add(part, None)
+            survey.add(as_written(part, written.notations), None)
     if not survey.n_rows:
         raise TableError("`X` must have rows. Got a frame with 0 sample(s).")
     columns, notes, _ = survey.columns(set(categorical), set(categorical), not one_hot)
@@ -112,7 +146,7 @@ def survey_frames(
             f"`X` has no column to learn from: {listed(names)} have a single value or look like "
             "identifiers. Name those that are useful in `categorical_features`."
         )
-    return tuple(columns), tuple(notes)
+    return tuple(columns), (*written.notes, *doubts_of(written), *notes)
 
 
 def frame_features(columns: Columns, frame: pl.DataFrame) -> NDArray[np.float32]:

@@ -63,6 +63,17 @@ class Wishes:
 
 
 @dataclass(frozen=True)
+class WaysOut:
+    """What to do about values that can be read in two ways."""
+
+    decimal: str = "Use --decimal . or --decimal , to say which mark is the decimal one."
+    dates: str = "Use --dates dmy or --dates mdy to say which."
+
+
+OPTIONS = WaysOut()
+
+
+@dataclass(frozen=True)
 class Recognised:
     """How columns of text are written."""
 
@@ -71,7 +82,9 @@ class Recognised:
     notes: tuple[str, ...] = ()
 
 
-def recognise(table: Table, names: Sequence[str], wishes: Wishes) -> Recognised:
+def recognise(
+    table: Table, names: Sequence[str], wishes: Wishes, ways_out: WaysOut = OPTIONS
+) -> Recognised:
     """Find the columns of numbers and dates among those of text, in one pass over them."""
     evidence = _gather(table, names, wishes.text)
     decimal, dates = _settled(table, evidence, wishes)
@@ -79,11 +92,11 @@ def recognise(table: Table, names: Sequence[str], wishes: Wishes) -> Recognised:
     for name, found in evidence.items():
         forced = name in wishes.number
         if found.date_forms:
-            notations[name] = found.dates(table.name, name, dates)
+            notations[name] = found.dates(table.name, name, dates, ways_out.dates)
         elif found.n_number and (forced or found.is_number or found.is_doubtful):
             doubt = found.doubt(forced)
             if doubt is None:
-                notations[name] = found.numbers(table.name, name, decimal, forced)
+                notations[name] = found.numbers(table.name, name, decimal, forced, ways_out.decimal)
             elif forced:
                 raise TableError(f"The column {quoted(name)} cannot be read as numbers: {doubt}.")
             else:
@@ -197,7 +210,7 @@ class _Evidence:
             return f"row {self.other[0] + 1:,} holds {quoted(self.other[1])}"
         return None
 
-    def numbers(self, file: str, name: str, decimal: str | None, forced: bool) -> Notation:
+    def numbers(self, file: str, name: str, decimal: str | None, forced: bool, way_out: str) -> Notation:
         """The notation of the numbers; `decimal` decides between two readings."""
         possible = self.marks
         if self.has_marks and len({mark for _, mark in possible}) > 1 and self.unclear is not None:
@@ -206,8 +219,7 @@ class _Evidence:
                 row, value = self.unclear
                 raise TableError(
                     f"The column {quoted(name)} of {file} can be read in two ways: {quoted(value)} in "
-                    f"row {row + 1:,} has a decimal mark, or one between thousands. Use --decimal . or "
-                    "--decimal , to say which mark is the decimal one."
+                    f"row {row + 1:,} has a decimal mark, or one between thousands. {way_out}"
                 )
         group, mark = possible[0]
         units = tuple(sorted(affix for affix in self.affixes if affix))
@@ -215,7 +227,7 @@ class _Evidence:
         others_missing = forced and self.n_number < self.n_known
         return Notation(mark, group, (*alone, *units), others_missing=others_missing)
 
-    def dates(self, file: str, name: str, order: str | None) -> Notation:
+    def dates(self, file: str, name: str, order: str | None, way_out: str) -> Notation:
         """The notation of the dates; `order` decides between two readings."""
         forms = self.date_forms
         orders = {_order(form) for form in forms} - {None}
@@ -225,8 +237,7 @@ class _Evidence:
                 row, value = self.first
                 raise TableError(
                     f"The dates in the column {quoted(name)} of {file} can be read in two ways: "
-                    f"{quoted(value)} in row {row + 1:,} has the day first, or the month. Use --dates "
-                    "dmy or --dates mdy to say which."
+                    f"{quoted(value)} in row {row + 1:,} has the day first, or the month. {way_out}"
                 )
         return Notation(date=forms[0])
 

@@ -15,13 +15,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mercer.tables.columns import CYCLES, SINGLE_VALUE, Column, Columns
+from mercer.tables.columns import CYCLES, READ_AS_TEXT, SINGLE_VALUE, Column, Columns
 from mercer.tables.counts import Counts
 from mercer.tables.decisions import decisions
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import NAMES, Kind, as_written, kind_of, to_numbers
 from mercer.tables.notation import Notation
-from mercer.tables.recognition import Wishes, recognise
+from mercer.tables.recognition import Recognised, Wishes, recognise
 from mercer.tables.table import Table
 from mercer.tables.target import TargetSurvey
 from mercer.tables.wording import count_columns, listed, quoted
@@ -90,15 +90,18 @@ def fit_columns(
             f"{table.name} has no column to learn from besides {quoted(target)}: all others have a "
             "single value or look like identifiers. Ask for a column to be kept if it is useful."
         )
-    doubts = (
-        f"{quoted(name)} is read as text, although most of its values are numbers: {doubt}"
-        for name, doubt in found.doubts.items()
-        if name != target
-    )
-    columns = replace(columns, notes=(reason, *found.notes, *doubts, *notes), columns=tuple(features))
+    about = (reason, *found.notes, *doubts_of(found, target), *notes)
+    columns = replace(columns, notes=about, columns=tuple(features))
     requested = {*keep, *categorical, *wishes.number}
     made = decisions(table.names, columns, reason, dropped, requested, weight)
     return replace(columns, decisions=made)
+
+
+def doubts_of(found: Recognised, target: str | None = None) -> Iterator[str]:
+    """Notes on columns but the target that look like numbers and are text."""
+    for name, doubt in found.doubts.items():
+        if name != target:
+            yield f"{quoted(name)} {READ_AS_TEXT} numbers: {doubt}"
 
 
 class Survey:
