@@ -247,7 +247,7 @@ def test_scale_and_metric_reach_the_estimator(houses, run, tmp_path):
     assert code == 0, err
     model = mercer.load(path)
     assert (model.scale, model.metric) == ("rank", False)
-    assert not hasattr(model, "feature_importances_")
+    assert model.machine_.inputs.importances is None
     assert {one.features for one in model.selection_.candidates} == {"by rank"}
 
 

@@ -448,7 +448,7 @@ def test_text_that_is_no_number_at_prediction_is_named_with_its_row(rng):
     frame = written(60)
     model = KernelRegressor(**FIXED).fit(frame, np.arange(60.0))
     wrong = frame.with_columns(pl.Series("fee", ["$1"] * 40 + ["none of your business"] + ["$2"] * 19))
-    with pytest.raises(ValueError, match="'fee' must hold numbers.*row 41 holds 'none of your"):
+    with pytest.raises(ValueError, match=r"'fee' must hold numbers.*row 41 holds 'none of your"):
         model.predict(wrong)
     # So it is in a model of numbers without text.
     numbers = pd.DataFrame({"a": rng.normal(size=30), "b": rng.normal(size=30)})
@@ -464,7 +464,7 @@ def test_text_that_is_no_number_at_prediction_is_named_with_its_row(rng):
 
 def test_text_in_a_frame_that_can_be_read_in_two_ways_is_refused():
     frame = pl.DataFrame({"q": ["1,234", "5,678"] * 10, "kind": ["a", "b"] * 10})
-    with pytest.raises(ValueError, match="'1,234' in row 1 .* Convert the column to numbers"):
+    with pytest.raises(ValueError, match=r"'1,234' in row 1 .* Convert the column to numbers"):
         KernelRegressor(**FIXED).fit(frame, np.arange(20.0))
     # Declared categories, and columns of that type, are never read.
     for categories in (frame, frame.with_columns(pl.col("q").cast(pl.Categorical))):
@@ -475,5 +475,5 @@ def test_text_in_a_frame_that_can_be_read_in_two_ways_is_refused():
 
 def test_a_column_that_is_nearly_all_numbers_is_text_with_a_warning():
     frame = pl.DataFrame({"q": ["1.5", "2.5"] * 20 + ["many"], "kind": ["a"] * 40 + ["b"]})
-    with pytest.warns(UserWarning, match="'q' is read as text, although most .* row 41 holds 'many'"):
+    with pytest.warns(UserWarning, match=r"'q' is read as text, although most .* row 41 holds 'many'"):
         KernelRegressor(**FIXED).fit(frame, np.arange(41.0))

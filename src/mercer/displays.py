@@ -254,9 +254,9 @@ class FeatureImportancesDisplay(_Display):
         check_is_fitted(estimator, "machine_")
         if not hasattr(estimator, "feature_importances_"):
             raise ValueError(
-                "The estimator must have learned a metric to have feature importances. It has none: no "
-                "metric was better than none, or `metric`, `bandwidth`, `scale` or the kernel excluded "
-                "one."
+                "The estimator must have feature importances. It has none: no metric was learned, and "
+                "shuffling so many columns would take too long. Use "
+                "sklearn.inspection.permutation_importance on a few rows."
             )
         features = features_of(estimator, feature_names)
         return cls(features, max_features=max_features).plot(ax)

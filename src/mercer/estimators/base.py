@@ -73,6 +73,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     n_samples_seen_: int  # by `partial_fit`
     columns_: Columns | None
     _targets: Targets
+    _permuted: torch.Tensor | None = None  # (d,)  importances without a metric
 
     def __init__(
         self,

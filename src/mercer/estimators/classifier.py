@@ -145,8 +145,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         rows of the search, at most 2,000.  None if nothing was searched.  A metric was learned on the
         same rows, so with one the score is a little too good: the error by up to 5 % in trials.
     feature_importances_ : ndarray of shape (n_features_in_,)
-        Shares of the features in the learned metric, which sum to 1.  There is no such attribute if no
-        metric was better than none.
+        Shares of the columns, which sum to 1: in the learned metric or, where none was better than
+        none, in the mean squared change of the decisions if the values of a column are shuffled.  There
+        is no such attribute if shuffling so many columns would take long beside training.
     eigenvalues_ : ndarray
         Leading eigenvalues of the kernel operator K / n, as estimated.
     logit_scale_ : float

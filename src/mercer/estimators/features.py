@@ -23,7 +23,7 @@ class Feature:
 
     name: str
     treatment: str  # one of the above
-    importance: float | None = None  # share in the learned metric, if there is one
+    importance: float | None = None  # share in the learned metric, or else by permutation
     values: tuple[str, ...] = ()  # of a category
 
     def __str__(self) -> str:
@@ -50,8 +50,9 @@ def features_of(
     if names is None:
         names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
     shares: list[float | None] = [None] * d
-    if inputs.importances is not None:
-        shares = inputs.importances.tolist()
+    found = model._permuted if inputs.importances is None else inputs.importances
+    if found is not None:
+        shares = found.tolist()
     treatments, codes = _treatments(inputs), _codes(inputs)
     given = values or {}
 

@@ -13,13 +13,20 @@ from torch import Tensor
 from mercer.estimators.calibration import calibration_from
 from mercer.estimators.classifier import KernelClassifier
 from mercer.estimators.parameters import STORED, check_parameters
-from mercer.estimators.preparation import by_column, column_names
+from mercer.estimators.preparation import column_names
 from mercer.estimators.regressor import KernelRegressor
-from mercer.estimators.saved_model import SavedModel, is_plain
+from mercer.estimators.saved_model import PERMUTED, SavedModel, is_plain
 from mercer.estimators.targets import Labels, Numbers
-from mercer.estimators.training import set_dual_coef
+from mercer.estimators.training import set_dual_coef, set_importances
 from mercer.files.checkpoint import MAY_BE_NAN
-from mercer.files.checks import check_indices, check_numbers, check_plan, expect, stored_tensor
+from mercer.files.checks import (
+    check_indices,
+    check_numbers,
+    check_plan,
+    expect,
+    stored_tensor,
+    stored_tensor_if_any,
+)
 from mercer.files.container import contents_of, read_file
 from mercer.files.model_file import centres_on_disk, machine_from
 from mercer.files.records import from_data
@@ -113,8 +120,9 @@ def _set_machine(model: Estimator, saved: SavedModel, tensors: dict[str, Tensor]
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
     model.columns_ = None if columns is None else _checked(columns, model, d)
-    if machine.inputs.importances is not None:
-        model.feature_importances_ = by_column(model, machine.inputs.importances.numpy())
+    permuted = stored_tensor_if_any(tensors, PERMUTED, (d,), torch.float64)
+    expect(permuted is None or bool((permuted >= 0).all()), "importances must not be negative")
+    set_importances(model, permuted)
     model.metadata_ = saved.metadata
     rows = stored_tensor(tensors, "training_rows", (n,), torch.int64)
     check_indices("training_rows", rows, saved.n_rows if plan.n_centers is None else math.inf)

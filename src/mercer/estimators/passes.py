@@ -15,7 +15,7 @@ from mercer.estimators.parameters import check_parameters
 from mercer.estimators.settings import settings_of
 from mercer.estimators.streams import FirstPass, StreamData, stream_origin, streamed_data
 from mercer.estimators.targets import Targets
-from mercer.estimators.training import run, set_dual_coef
+from mercer.estimators.training import run, set_dual_coef, set_importances
 from mercer.estimators.validation import as_numpy, held_out_data, more_rows, own_centers
 from mercer.operators.workers import threads
 
@@ -93,6 +93,7 @@ def partial_fit(
         machine, model._levelled = pass_over(model.machine_, data, settings, model.ridge_, seen, known)
     model.machine_, model.n_samples_seen_ = machine, seen
     model._calibration = None  # it was that of other weights
+    set_importances(model, None)
     model.plan_ = replace(model.plan_, n=seen, n_centers=len(machine.alpha))
     set_dual_coef(model, model._training_rows, seen)
 

@@ -37,6 +37,8 @@ LABELS: dict[str, tuple[type, ...]] = {
     "object": (bool, int, float, str),
 }
 
+# The tensor of the importances of features by permutation.
+PERMUTED = "permuted"
 # An array of texts takes room for the longest in each place.
 MOST_CLASS_CHARACTERS = 1 << 28
 
@@ -108,6 +110,8 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
     tensors["training_rows"] = torch.from_numpy(np.asarray(model._training_rows))
     if model._calibration is not None:
         tensors |= calibration_tensors(model._calibration)
+    if model._permuted is not None:
+        tensors[PERMUTED] = model._permuted
     names = getattr(model, "feature_names_in_", None)
     targets = model._targets
     labels = targets if isinstance(targets, Labels) else None

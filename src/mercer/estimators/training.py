@@ -11,6 +11,7 @@ from torch import Tensor
 from mercer.data.rows import Array
 from mercer.engine import Data, Events, Fitted, Settings, fit
 from mercer.estimators.answers import fitted_calibration
+from mercer.estimators.permutation import shares_of_changes
 from mercer.estimators.preparation import by_column
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.validation import to_numpy
@@ -40,6 +41,9 @@ def run(
     fitted = fit(data, settings, score=score, events=events, snapshot=snapshot, **options)
     notes, unseen = commit(model, fitted, data, targets, y, y_val)
     model._calibration = fitted_calibration(fitted, data, targets, model._logit_scale, unseen)
+    if fitted.machine.inputs.importances is None:
+        machine = fitted.machine.among(options.get("group"))
+        set_importances(model, shares_of_changes(machine, data.X, data.rows))
     return notes
 
 
@@ -64,11 +68,7 @@ def commit(
     p = problem.plan.n_centers
     numbers = data.rows if data.numbers is None else data.numbers
     set_dual_coef(model, numbers[:p], len(data.X))
-    importances = problem.machine.inputs.importances
-    if importances is not None:
-        model.feature_importances_ = by_column(model, to_numpy(importances))
-    elif hasattr(model, "feature_importances_"):
-        del model.feature_importances_
+    set_importances(model, None)
     f, left_out = outcome.validation_predictions, problem.left_out
     unseen = None
     if f is not None and y_val is not None:
@@ -82,6 +82,17 @@ def commit(
     model._commit_targets(targets, unseen)
     model._calibration = None  # a snapshot has none
     return [] if unseen is None else targets.doubts(unseen), unseen
+
+
+def set_importances(model: Any, permuted: Tensor | None) -> None:
+    """Set the importance of each column: its share in the metric or, without one, in `permuted`."""
+    learned = model.machine_.inputs.importances
+    model._permuted = permuted if learned is None else None
+    shares = permuted if learned is None else learned
+    if shares is not None:
+        model.feature_importances_ = by_column(model, to_numpy(shares))
+    elif hasattr(model, "feature_importances_"):
+        del model.feature_importances_
 
 
 def set_dual_coef(model: Any, rows: Array, n_rows: int) -> None:
