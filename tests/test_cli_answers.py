@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import mercer
 from mercer.cli import main
 
 
@@ -125,3 +126,71 @@ def test_a_report_can_be_written_at_any_time(run, fitted, tmp_path):
     assert (fitted / "level.html").exists() is False
     assert run("report", fitted / "level.mercer", new, "-t", "level")[0] == 0
     assert "<h2>Prediction sets</h2>" in (fitted / "level.html").read_text(encoding="utf-8")
+    assert "<h2>Columns of the table</h2>" in page
+    assert ">left out<" in page  # what was decided about the other target
+    assert '<span class="values">' in page
+
+
+@pytest.mark.parametrize("target", ["price", "level"])
+def test_the_worst_rows_are_shown_with_their_values(run, fitted, target):
+    new = fitted / "new.csv"
+    code, out, _ = run("evaluate", fitted / f"{target}.mercer", new, "-t", target)
+    assert code == 0
+    code, found, _ = run("evaluate", fitted / f"{target}.mercer", new, "-t", target, "--json")
+    worst = json.loads(found)["worst"]
+    table, answers = pl.read_csv(new), json.loads(found)
+    assert len(worst) > 0
+    for one in worst:
+        row = table.row(one["row"] - 1, named=True)
+        assert one["true"] == row[target]
+        assert one["values"] == {"size": row["size"], "rooms": row["rooms"]}
+    if target == "price":
+        off = [abs(one["true"] - one["predicted"]) for one in worst]
+        assert off == sorted(off, reverse=True)
+        assert max(off) > 2 * answers["mae"]
+    shown = out[out.index("Worst ") :]
+    values = worst[0]["values"]
+    assert f"size {values['size']:.4g}, rooms {values['rooms']}" in shown
+    assert "e+0" not in out  # prices are written out
+    assert max(map(len, out.splitlines())) < 150
+
+
+def test_refit_trains_on_all_rows_and_keeps_what_was_measured(run, fitted, tmp_path):
+    table = ("fit", fitted / "houses.csv", "-t", "price", "--drop", "level", "--kernel", "gaussian")
+    options = ("-o", tmp_path / "all.mercer", "--no-metric", "-q", "--refit", "--json")
+    code, out, err = run(*table, *options)
+    assert code == 0, err
+    found, before = json.loads(out), mercer.load(fitted / "price.mercer")
+    model = mercer.load(tmp_path / "all.mercer")
+    assert found["refitted"] is True
+    assert (found["rows"]["train"], found["rows"]["test"]) == (260, 52)
+    assert found["measures"]["r2"] == pytest.approx(before.metadata_["measured"]["r2"], rel=1e-4)
+    assert (model.kernel_, model.ridge_) == (before.kernel_, before.ridge_)
+    assert len(before.machine_.alpha) == 208
+    assert model.plan_.direct  # as the model before
+    frame = pl.read_csv(fitted / "houses.csv")
+    new = pl.read_csv(fitted / "new.csv")
+    low, high = model.predict_interval(new, 0.8).T
+    assert 0.65 < np.mean((low <= new["price"].to_numpy()) & (new["price"].to_numpy() <= high)) < 0.95
+    off = model.predict(frame) - frame["price"].to_numpy()
+    assert abs(np.mean(off)) < 0.1 * np.std(off)
+    code, _, err = run(*table, "-o", tmp_path / "b.mercer", "-q", "--refit", "--holdout", "0")
+    assert code == 2
+    assert "--refit trains on the rows held out for the score, but none are" in err
+
+
+@pytest.mark.parametrize(
+    ("noise", "says"), [(50.0, "no better than a constant prediction"), (0.5, "a linear model is ")]
+)
+def test_a_model_that_is_no_better_than_the_mean_or_a_line_says_so(run, tmp_path, noise, says):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(300, 3))
+    y = 2 * x[:, 0] - x[:, 1] + noise * rng.normal(size=300)
+    pl.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y}).write_csv(tmp_path / "t.csv")
+    # A narrow kernel interpolates the noise.
+    fixed = ("--kernel", "gaussian", "--bandwidth", "0.3", "--ridge", "0.001", "-q", "--json")
+    code, out, _ = run("fit", tmp_path / "t.csv", "-o", tmp_path / "m.mercer", *fixed)
+    assert code == 0
+    found = json.loads(out)
+    assert any(says in note for note in found["notes"])
+    assert found["linear"] < found["measures"]["rmse"]

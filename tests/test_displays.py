@@ -212,12 +212,13 @@ def test_importances_are_drawn_from_the_largest_to_the_rest():
     assert display.plot(color="black").ax_.patches[0].get_facecolor() == (0, 0, 0, 1)
 
 
-def test_importances_need_a_metric():
+def test_a_model_without_importances_has_none_to_draw():
     X, y = load_digits(return_X_y=True)
     fitted = KernelClassifier("gaussian", bandwidth=20.0, ridge=0.0, max_iter=1, random_state=0)
     with pytest.warns(ConvergenceWarning):
         fitted.fit(X[:100], y[:100])
-    with pytest.raises(ValueError, match="must have learned a metric"):
+    del fitted.feature_importances_
+    with pytest.raises(ValueError, match="must have feature importances"):
         FeatureImportancesDisplay.from_estimator(fitted)
     fitted.feature_importances_ = np.full(X.shape[1], 1 / X.shape[1])
     drawn = FeatureImportancesDisplay.from_estimator(fitted, max_features=4)

@@ -44,7 +44,7 @@ def test_where_shuffling_would_take_long_there_are_no_importances(rng, monkeypat
     X = rng.normal(size=(60, 5))
     model = KernelRegressor(**FIXED).fit(X, X[:, 0])
     assert hasattr(model, "feature_importances_")
-    monkeypatch.setattr(permutation, "MOST_VALUES", 60 * 5 * 31)
+    monkeypatch.setattr(permutation, "MOST_SHUFFLED_VALUES", 60 * 5 * 31)
     assert not hasattr(model.fit(X, X[:, 0]), "feature_importances_")
 
 

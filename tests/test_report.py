@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from dataclasses import replace
@@ -17,10 +18,12 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.metrics import confusion_matrix, r2_score
 
 from mercer import History, KernelClassifier, KernelRegressor, load
+from mercer.estimators.training import set_importances
 from mercer.metrics import wilson_interval
-from mercer.report import Evaluation, write_report
+from mercer.report import Evaluation, RowValues, write_report
 from mercer.report.charts import Axis, Chart
 from mercer.report.numbers import duration, number
+from mercer.tables.columns import Decision
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -348,10 +351,37 @@ def test_features_are_shown_with_their_shares_names_and_preparation(tmp_path):
     assert html.count('class="bar"') == 15 + len(WORDS["timings"])
 
 
-def test_without_a_metric_the_features_are_only_counted(tmp_path, digits):
+def test_without_a_metric_the_features_have_importances_by_permutation(tmp_path, digits):
     text = page(tmp_path / "r.html", digits[0], None).text
+    assert "shuffled among training rows" in text
+    assert re.search(r"features with one value were dropped", text)
+
+
+def test_without_importances_the_features_are_only_counted(tmp_path, digits):
+    model = copy.copy(digits[0])
+    set_importances(model, None)
+    text = page(tmp_path / "r.html", model, None).text
     assert "All features count alike" in text
     assert re.search(r"constant, dropped: \d+ ", text)
+
+
+def test_columns_of_the_table_and_values_of_the_worst_rows_are_on_the_page(tmp_path, diabetes):
+    model, evaluation = diabetes
+    worst = int(evaluation.rows[np.argmax(np.abs(evaluation.residuals))])
+    values = RowValues(("income", HOSTILE), {worst: (38880.0, None)})
+    decisions = [Decision("income", "number", "'$'"), Decision(HOSTILE, "left out", "a single value")]
+    found = page(
+        tmp_path / "r.html", model, replace(evaluation, values=values, linear=55.0), decisions=decisions
+    )
+    assert found.table("Column", "Used as", "Why, and how")[0] == ["income", "number", "'$'"]
+    heads = ("Row", "True", "Predicted", "Residual", "Residual / RMSE", "Values")
+    rows = found.table(*heads)
+    assert rows[0][5].startswith("income 38,880, ")
+    assert rows[1][5] == ""
+    assert "a linear model 55." in found.text
+    many = [Decision(f"c{i}", "number", "") for i in range(30)]
+    write_report(tmp_path / "m.html", model, evaluation, **WORDS, decisions=many)
+    assert "<summary>All 30 columns</summary>" in (tmp_path / "m.html").read_text(encoding="utf-8")
 
 
 def test_plan_notes_timings_versions_and_command_are_on_the_page(tmp_path, digits):

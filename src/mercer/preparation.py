@@ -258,7 +258,7 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
     nothing held out, and nothing fixed that belongs to descent."""
     setting = settings.setting
     return (
-        setting.ridge is None
+        (setting.ridge is None or setting.searched)
         and settings.requests == Requests()
         and data.n_held_out == 0
         and data.centers is None

@@ -148,6 +148,12 @@ def fit(
         str | None,
         typer.Option(metavar="FILE", help="Write a report on the model to this HTML file."),
     ] = None,
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit", help="Once the model is measured, train on the rows held out for it as well."
+        ),
+    ] = False,
     ranks: Annotated[
         int | None,
         typer.Option(metavar="NUMBER", min=1, help="Train on this many processes of this machine."),
@@ -192,6 +198,7 @@ def fit(
         places,
         command=str(context.obj),
         quiet=quiet or not speaks,
+        refits=refit,
     )
     if speaks:
         fit_screen.show_fit(fitted, json)

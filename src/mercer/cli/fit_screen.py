@@ -9,18 +9,18 @@ from typing import Any
 from rich.padding import Padding
 
 from mercer.cli.fitting import Fitted
+from mercer.cli.measuring import is_useless
 from mercer.cli.printing import blank_line, show, show_json, text
 from mercer.cli.screens import (
     Model,
-    coverage_lines,
+    evaluation_data,
     importances,
     left_out_lines,
+    measured_lines,
     model_data,
-    score_lines,
     task_line,
 )
 from mercer.estimators.features import Feature, features_of
-from mercer.metrics import ClassificationMeasures, Measures
 from mercer.report.learning import solved_directly, stop_reason
 from mercer.training.history import in_epochs
 
@@ -33,15 +33,15 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
     shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
-    if fitted.measures is not None:
-        measures, coverage = fitted.measures, fitted.coverage
-        lines += [*score_lines(measures, fitted.source), *coverage_lines(coverage, measures), ""]
+    if fitted.measures is not None and fitted.evaluation is not None:
+        lines += [*measured_lines(fitted.measures, fitted.evaluation), ""]
     else:
         lines += left_out_lines(model)
     lines += [
         f"{task_line(model, fitted.columns.target)}: {model.kernel_}, ridge {model.ridge_:.3g}",
         *_course(model, f"{rows['train']:,} rows{stopping}", f"{fitted.seconds['training']:.1f} s"),
         *([f"Most important: {shares}."] if shares else []),
+        *(["The model was then trained on the held-out rows as well."] if fitted.refitted else []),
         text("Saved the model to ", (_short(fitted.places.model), "bold"), "."),
     ]
     if fitted.places.report is not None:
@@ -79,7 +79,7 @@ def hints(fitted: Fitted) -> list[str]:
         found.append(f"to continue training: {again}{resume}")
     elif not model.converged_ and not fitted.interrupted:
         found.append(f"--epochs {2 * model.n_iter_}: training had not converged")
-    if measures is not None and _useless(measures):
+    if measures is not None and is_useless(measures):
         found.append(
             "check --target and the notes on columns: the model is no better than a constant prediction"
         )
@@ -94,12 +94,6 @@ def hints(fitted: Fitted) -> list[str]:
     return found
 
 
-def _useless(measures: Measures) -> bool:
-    if isinstance(measures, ClassificationMeasures):
-        return measures.error >= measures.baseline_error > 0
-    return not measures.r2 > 0
-
-
 def _fit_data(fitted: Fitted) -> dict[str, Any]:
     model, places = fitted.model, fitted.places
     return {
@@ -110,8 +104,8 @@ def _fit_data(fitted: Fitted) -> dict[str, Any]:
         "rows": fitted.rows,
         "features": list(fitted.columns.feature_names),
         "measures": None if fitted.measures is None else fitted.measures.to_dict(),
-        "measured_on": fitted.source or None,
-        "intervals": None if fitted.coverage is None else fitted.coverage.to_dict(),
+        **evaluation_data(fitted.evaluation),
+        "refitted": fitted.refitted,
         "epochs": model.n_iter_,
         "converged": model.converged_,
         "interrupted": fitted.interrupted,

@@ -11,8 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 import mercer
 from mercer.cli.choices import (
     Cluster,
@@ -23,10 +21,10 @@ from mercer.cli.choices import (
     TestChoice,
 )
 from mercer.cli.launching import rank_here
+from mercer.cli.measuring import measure
 from mercer.cli.messages import CallError, Progress, say_notes
-from mercer.cli.predicting import evaluate_parts, measured
-from mercer.cli.reading import Input, read_input
-from mercer.cli.sources import file_parts
+from mercer.cli.reading import SomeRows, read_input
+from mercer.cli.refitting import refit
 from mercer.files.whole import folder_beside
 from mercer.metrics import Measures
 from mercer.planning.cost_model import with_estimated_seconds
@@ -34,12 +32,10 @@ from mercer.planning.memory import free_memory, parse_memory
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource, find_device
 from mercer.processes.joining import alone
-from mercer.report import Coverage, Evaluation, write_report
+from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
 from mercer.tables.columns import Columns
 from mercer.training.events.dispatch import INTERRUPTED
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,8 @@ class Fitted:
     columns: Columns
     places: Places
     measures: Measures | None
-    coverage: Coverage | None
-    source: str  # of the rows measured on
+    evaluation: Evaluation | None  # the predictions that were measured
+    refitted: bool  # on all rows, after it was measured
     rows: dict[str, int]  # train, early_stopping, test
     seconds: dict[str, float]  # reading, training, measuring
     notes: tuple[str, ...]
@@ -110,8 +106,12 @@ def fit(
     *,
     command: str,
     quiet: bool,
+    refits: bool = False,
 ) -> Fitted:
-    """Train, measure on rows that training did not see, and save that same model."""
+    """Train, measure on rows that training did not see, and save the model.
+
+    It is the same model, unless `refits` asks for one that is trained on those rows as well.
+    """
     progress = Progress()
 
     def stage(text: str) -> None:
@@ -124,6 +124,11 @@ def fit(
             memory = parse_memory(parameters["memory_limit"])
             read = read_input(choice, parameters, memory, test, places.resume, folder)
         progress.clear()
+        if refits and not (len(read.held_out) and isinstance(read.rows, SomeRows)):
+            raise CallError(
+                "--refit trains on the rows held out for the score, but none are, or the table does not "
+                "fit into memory. Leave it out."
+            )
         if not quiet:
             say_notes(read.notes)
         columns = read.columns
@@ -141,10 +146,14 @@ def fit(
         try:
             with Stopwatch() as measuring:
                 stage("measuring on rows that training did not see")
-                evaluation, found = _evaluation(model, read)
-            if evaluation is not None:
-                measures = measured(model, evaluation)
-                notes = (*notes, *found)
+                found = measure(model, read)
+            if found is not None:
+                evaluation, measures = found.evaluation, found.measures
+                notes = (*notes, *found.notes)
+            with Stopwatch() as again:
+                if refits and found is not None and found.features is not None:
+                    stage("training on all rows")
+                    refit(model, read, found.features)
         except BaseException:  # do not lose what took the longest
             save()
             say_notes([f"the model is in {places.model}, but it could not be measured"])
@@ -152,7 +161,7 @@ def fit(
         save()
         seconds = {
             "reading": reading.seconds,
-            "training": training.seconds,
+            "training": training.seconds + again.seconds,
             "measuring": measuring.seconds,
         }
         if places.report is not None and rank_here() == 0:
@@ -171,6 +180,7 @@ def fit(
                     timings=seconds,
                     feature_names=columns.feature_names,
                     categories=columns.categories,
+                    decisions=columns.decisions,
                 )
             progress.clear()
     rows = {
@@ -178,9 +188,7 @@ def fit(
         "early_stopping": model.plan_.n_held_out,
         "test": 0 if evaluation is None else len(evaluation.y),
     }
-    source = "" if evaluation is None else evaluation.source
-    coverage = None if evaluation is None else evaluation.coverage
-    return Fitted(model, columns, places, measures, coverage, source, rows, seconds, notes, command)
+    return Fitted(model, columns, places, measures, evaluation, refits, rows, seconds, notes, command)
 
 
 @contextmanager
@@ -192,20 +200,6 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="mercer-") as name:
         yield Path(name)
-
-
-def _evaluation(model: Model, read: Input) -> tuple[Evaluation | None, tuple[str, ...]]:
-    """Predictions of the test file or of the rows held out, and notes on the file."""
-    if read.test is not None:
-        notes: dict[str, None] = {}
-        parts = file_parts(read.columns, read.test, notes)
-        evaluation = evaluate_parts(model, parts, read.test.table.name)
-        return evaluation, tuple(notes)
-    if not len(read.held_out):
-        return None, ()
-    share = 100 * len(read.held_out) / read.n_rows
-    source = f"{share:.3g} % of {read.source.table.name}, held out"
-    return evaluate_parts(model, read.held_out_parts(model.machine_.device), source), ()
 
 
 def _metadata(

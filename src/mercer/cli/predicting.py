@@ -19,6 +19,7 @@ from mercer.cli.launching import rank_here
 from mercer.cli.messages import CallError, Progress, say_notes
 from mercer.cli.outputs import write_frames
 from mercer.cli.sources import LeftOut, Part, file_parts, open_for, same_rows
+from mercer.cli.worst_rows import with_values
 from mercer.estimators import KernelClassifier, load
 from mercer.estimators.all_answers import AllAnswers, all_answers
 from mercer.estimators.answer_table import FAR, LABEL_SET, LOWER, PREDICTION, UPPER, answer_table
@@ -99,6 +100,7 @@ def evaluate_table(
     with _way_out():
         parts = file_parts(columns, source, notes, LeftOut() if skip else None)
         evaluation = evaluate_parts(model, parts, source.table.name)
+    evaluation = with_values(evaluation, model, source, columns)
     progress.clear()
     if same_rows(source, data, model.metadata_.get("data", "")):
         notes[f"the model was trained on {data}, so new rows may be predicted less well"] = None

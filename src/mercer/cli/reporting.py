@@ -12,7 +12,7 @@ from mercer.processes.joining import alone
 from mercer.report import Evaluation, write_report
 from mercer.stopwatch import Stopwatch
 from mercer.tables.bounds import Bounds
-from mercer.tables.columns import Columns
+from mercer.tables.columns import Columns, Decision
 from mercer.tables.layout import Layout
 
 
@@ -35,9 +35,10 @@ def report(
         found = evaluate_table(model, data, target, bounds, layout, skip, quiet)
     columns = found.columns
     notes, names, categories = found.notes, columns.names, None
+    decisions: tuple[Decision, ...] = ()
     if isinstance(columns, Columns):
         notes = (*columns.notes, *notes)
-        names, categories = columns.feature_names, columns.categories
+        names, categories, decisions = columns.feature_names, columns.categories, columns.decisions
     if rank_here() == 0:
         with alone():
             write_report(
@@ -52,5 +53,6 @@ def report(
                 timings={"measuring": measuring.seconds},
                 feature_names=names,
                 categories=categories,
+                decisions=decisions,
             )
     return measured(model, found.evaluation), found.evaluation, found.notes

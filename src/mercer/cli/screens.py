@@ -15,6 +15,7 @@ from mercer.cli.bench import engine_figures, machine
 from mercer.cli.demo import demonstrate
 from mercer.cli.messages import say_notes
 from mercer.cli.printing import blank_line, explained, facts, show, show_json, text
+from mercer.cli.worst_rows import worst_data, worst_lines
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.estimators.features import Feature, by_importance, features_of
 from mercer.metrics import ClassificationMeasures, Measures
@@ -84,30 +85,49 @@ def _column_table(decisions: Sequence[Decision]) -> Table:
 def show_measures(
     measures: Measures, evaluation: Evaluation, notes: Sequence[str], as_json: bool
 ) -> None:
-    source, coverage = evaluation.source, evaluation.coverage
     if as_json:
-        intervals = None if coverage is None else coverage.to_dict()
-        measured = {"measured_on": source, "intervals": intervals, "notes": list(notes)}
-        show_json({**measures.to_dict(), **measured})
+        show_json({**measures.to_dict(), **evaluation_data(evaluation), "notes": list(notes)})
         return
     say_notes(notes)
-    show(*blank_line(), *score_lines(measures, source), *coverage_lines(coverage, measures))
+    show(*blank_line(), *measured_lines(measures, evaluation))
 
 
-def score_lines(measures: Measures, source: str) -> list[Any]:
+def evaluation_data(evaluation: Evaluation | None) -> dict[str, Any]:
+    """What JSON says of the rows measured on, besides the measures."""
+    coverage = None if evaluation is None else evaluation.coverage
+    return {
+        "measured_on": None if evaluation is None else evaluation.source,
+        "intervals": None if coverage is None else coverage.to_dict(),
+        "linear": None if evaluation is None else evaluation.linear,
+        "worst": [] if evaluation is None else worst_data(evaluation),
+    }
+
+
+def measured_lines(measures: Measures, evaluation: Evaluation) -> list[Any]:
+    """The score, intervals and the worst mistakes."""
+    return [
+        *score_lines(measures, evaluation.source, evaluation.linear),
+        *coverage_lines(evaluation.coverage, measures),
+        *worst_lines(evaluation),
+    ]
+
+
+def score_lines(measures: Measures, source: str, linear: float | None = None) -> list[Any]:
     """The score and what to compare it with; for classes also a table."""
     rows = f"{measures.rows:,} {'row' if measures.rows == 1 else 'rows'} ({source})"
     if not isinstance(measures, ClassificationMeasures):
         return [
             text(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
             f"Mean absolute error {number(measures.mae)}, root mean square error "
-            f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}.",
+            f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}"
+            + (f", a linear model {number(linear)}." if linear is not None else "."),
         ]
     low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
     name, figure = "Error", _percent(measures.error)
     compared = (
         f"95 % confidence interval {low} to {high}; "
-        f"predicting the most frequent class would give {_percent(measures.baseline_error)}."
+        f"predicting the most frequent class would give {_percent(measures.baseline_error)}"
+        + (f", a linear model {_percent(linear)}." if linear is not None else ".")
     )
     if measures.lopsided:
         # With 1 % of one class, an error of 1 % is no achievement.

@@ -17,12 +17,12 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.summation import pieces
 
 # Kernel values to evaluate: this many, or this share of those of one epoch.
-MOST_VALUES = 1e7
+MOST_SHUFFLED_VALUES = 1e7
 SHARE_OF_AN_EPOCH = 0.05
 # With fewer rows the changes say little; more than the most say hardly more.
-FEWEST_ROWS, MOST_ROWS = 32, 256
+FEWEST_SHUFFLED, MOST_SHUFFLED = 32, 256
 # Rows, with one feature shuffled, that are predicted at a time.
-ROWS_AT_ONCE = 4_096
+SHUFFLED_AT_ONCE = 4_096
 
 
 def shares_of_changes(machine: KernelMachine, X: Matrix, rows: np.ndarray) -> Tensor | None:
@@ -31,16 +31,16 @@ def shares_of_changes(machine: KernelMachine, X: Matrix, rows: np.ndarray) -> Te
     None if that would take long beside training, or if no feature changes anything.
     """
     n, d = len(machine.centres), X.shape[1]
-    budget = max(MOST_VALUES, SHARE_OF_AN_EPOCH * n**2)
-    m = min(MOST_ROWS, len(rows), int(budget / (n * d)))
-    if m < min(FEWEST_ROWS, len(rows)) or m < 2:
+    budget = max(MOST_SHUFFLED_VALUES, SHARE_OF_AN_EPOCH * n**2)
+    m = min(MOST_SHUFFLED, len(rows), int(budget / (n * d)))
+    if m < min(FEWEST_SHUFFLED, len(rows)) or m < 2:
         return None
     x = take(X, rows[:m])  # (m, d)
     # Every row gets the value of another one.
     others = torch.arange(m, device=x.device).roll(m // 2)
     f = machine.predict(x).double().cpu()  # (m, l)
     changes = torch.zeros(d, dtype=torch.float64)
-    for columns in pieces(0, d, max(1, ROWS_AT_ONCE // m)):
+    for columns in pieces(0, d, max(1, SHUFFLED_AT_ONCE // m)):
         several = x.repeat(columns.stop - columns.start, 1, 1)  # (c, m, d)
         for i, j in enumerate(range(columns.start, columns.stop)):
             several[i, :, j] = x[others, j]

@@ -39,5 +39,6 @@ def as_last_time(model: Any, settings: Settings) -> Settings:
         ridge=model.ridge_,
         scale=False,
         inputs=None if inputs.scale is None else inputs,
+        searched=model.ridge == "auto",
     )
     return replace(settings, setting=setting)

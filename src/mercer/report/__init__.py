@@ -8,6 +8,7 @@
     errors.py       the sections on errors: confusion.py, ranking.py, calibration.py, coverage.py,
                     residuals.py, worst.py
     features.py     the section on features
+    columns.py      the table of columns
     learning.py     the section on training
     plan.py         the table of the plan
     page.py         the whole page; report.css is its style sheet
@@ -16,7 +17,7 @@ All text from the data goes through `markup.element`, which escapes it, and the 
 of the page forbids loading or running anything.
 """
 
-from mercer.report.evaluation import Coverage, Evaluation
+from mercer.report.evaluation import Coverage, Evaluation, RowValues, worst_rows
 from mercer.report.page import write_report
 
-__all__ = ["Coverage", "Evaluation", "write_report"]
+__all__ = ["Coverage", "Evaluation", "RowValues", "worst_rows", "write_report"]

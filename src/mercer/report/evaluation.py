@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercer.report.numbers import cell
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -32,6 +34,14 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class RowValues:
+    """What the table holds in some columns of some rows."""
+
+    names: tuple[str, ...]  # of the columns
+    rows: dict[int, tuple[Any, ...]]  # by the number of the row, from 1
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """True values and predictions."""
 
@@ -41,6 +51,8 @@ class Evaluation:
     rows: NDArray[Any]  # (m,)  row numbers in the file, from 1
     source: str  # such as "20 % of train.csv, held out"
     coverage: Coverage | None = None
+    linear: float | None = None  # the error, or RMSE, of a linear model on the same rows
+    values: RowValues | None = None  # of the worst rows
 
     def __post_init__(self) -> None:
         shapes = [np.shape(values) for values in (self.y, self.predicted, self.rows)]
@@ -66,6 +78,40 @@ class Evaluation:
     def residuals(self) -> NDArray[np.float64]:
         """True minus predicted values, (m,)."""
         return np.asarray(np.float64(self.y) - np.float64(self.predicted))
+
+    @property
+    def error(self) -> float:
+        """The share of rows that are misclassified, or the RMSE."""
+        if self.probabilities is not None:
+            return float((~self.correct).mean())
+        return rms(self.residuals)
+
+    @property
+    def is_no_better_than_linear(self) -> bool:
+        return self.linear is not None and self.error >= self.linear
+
+    def value_pairs(self, i: int) -> dict[str, Any]:
+        """The values of the i-th row by their columns, as far as they are known."""
+        found = None if self.values is None else self.values.rows.get(int(self.rows[i]))
+        if found is None or self.values is None:
+            return {}
+        return dict(zip(self.values.names, found, strict=True))
+
+    def values_of(self, i: int, longest: int) -> str:
+        """The same in one line of at most this length."""
+        pairs = self.value_pairs(i)
+        each = max(8, longest // max(1, len(pairs)) - 2)
+        parts = (f"{name} {cell(value)}" for name, value in pairs.items())
+        return ", ".join(p if len(p) <= each else p[: each - 1] + "…" for p in parts)
+
+
+def worst_rows(evaluation: Evaluation) -> NDArray[np.intp]:
+    """Mistakes, the most confident first; of numbers all rows, the largest residuals first."""
+    if evaluation.probabilities is None and evaluation.y.dtype.kind in "fiu":
+        return np.argsort(-np.abs(evaluation.residuals), kind="stable")
+    wrong = np.flatnonzero(~evaluation.correct)
+    confidence = evaluation.confidence
+    return wrong if confidence is None else wrong[np.argsort(-confidence[wrong], kind="stable")]
 
 
 def rms(values: NDArray[np.float64]) -> float:

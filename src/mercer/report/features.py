@@ -17,8 +17,21 @@ LONGEST_NAME = 40
 LONGEST_LEVEL = 18
 
 
-def features(found: Sequence[Feature]) -> Markup:
-    """A bar for each of the most important features; without a metric, only how they are prepared."""
+ABOUT_METRIC = (
+    "Each feature has one weight in the distance that the kernel sees, learned by leave-one-out error; "
+    "bars are shares of their sum. A feature that another one can replace may have a small weight. "
+)
+ABOUT_PERMUTATION = (
+    "All features count alike in the distance that the kernel sees. The values of one feature at a time "
+    "were shuffled among training rows; bars are shares of the mean squared changes of the predictions. "
+)
+
+
+def features(found: Sequence[Feature], learned: bool) -> Markup:
+    """A bar for each of the most important features, by the metric if one was learned.
+
+    Without importances, only how they are prepared.
+    """
     if all(feature.importance is None for feature in found):
         equal = "All features count alike: no learned metric was better than none, or none was tried."
         return join(element("p", equal), _groups(found))
@@ -33,9 +46,7 @@ def features(found: Sequence[Feature]) -> Markup:
     table = element("table", element("tbody", *rows), class_="importances")
     caption = element(
         "p",
-        "Each feature has one weight in the distance that the kernel sees, learned by leave-one-out "
-        "error; bars are shares of their sum. A feature that another one can replace may have a small "
-        "weight. ",
+        ABOUT_METRIC if learned else ABOUT_PERMUTATION,
         *_dropped(found),
         class_="soft",
     )

@@ -72,7 +72,7 @@ def _classes(evaluation: Evaluation) -> Headline:
     m, wrong = len(evaluation.y), int((~evaluation.correct).sum())
     low, high = wilson_interval(wrong, m)
     common = np.unique(evaluation.y, return_counts=True)[1].max()
-    guess = percent(1 - common / m, m)
+    guess, linear = percent(1 - common / m, m), evaluation.linear
     if 1 - common / m < LOPSIDED:
         labels, codes = np.unique(evaluation.y, return_inverse=True)
         each = [float((~evaluation.correct[codes == i]).mean()) for i in range(len(labels))]
@@ -92,7 +92,8 @@ def _classes(evaluation: Evaluation) -> Headline:
         [
             f"{wrong:,} of {m:,} rows ({evaluation.source}) are misclassified.",
             f"The 95 % confidence interval of the error is {percent(low, m)} to {percent(high, m)}.",
-            f"Predicting the most frequent class would give an error of {guess}.",
+            f"Predicting the most frequent class would give an error of {guess}"
+            + (f", a linear model one of {percent(linear, m)}." if linear is not None else "."),
         ],
     )
 
@@ -102,7 +103,8 @@ def _numbers(evaluation: Evaluation) -> Headline:
     typical, spread = rms(evaluation.residuals), rms(y - y.mean())
     sentence = (
         f"On {len(y):,} rows ({evaluation.source}) the root mean square error (RMSE) is "
-        f"{number(typical)}; predicting their mean would give {number(spread)}."
+        f"{number(typical)}; predicting their mean would give {number(spread)}"
+        + (f", a linear model {number(evaluation.linear)}." if evaluation.linear is not None else ".")
     )
     if spread == 0:
         return Headline(number(typical), "RMSE", [sentence])

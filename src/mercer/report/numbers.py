@@ -23,6 +23,20 @@ def number(value: float, digits: int = 3) -> str:
     return factor + power_of_ten(exponent)
 
 
+def cell(value: object) -> str:
+    """A value of a table in one line; a number with four digits, or as many as it has before the point.
+
+    >>> cell(0.0446416), cell(38880.0), cell(2023), cell(None), cell("a\\nb")
+    ('0.04464', '38,880', '2023', '–', 'a b')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        is_short = 1e-4 <= abs(value) < 1e4 or value == 0
+        return f"{value:.4g}".replace("-", "−") if is_short else number(float(value), 4)
+    return " ".join(str(value).split())
+
+
 def _trimmed(text: str) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 

@@ -17,6 +17,7 @@ import mercer
 from mercer.estimators.features import features_of
 from mercer.files.whole import write_text_whole
 from mercer.palette import BLUE, ORANGE, SKY_BLUE, VERMILION
+from mercer.report.columns import columns
 from mercer.report.errors import errors
 from mercer.report.evaluation import Evaluation
 from mercer.report.features import features
@@ -25,6 +26,7 @@ from mercer.report.learning import Model, in_words, learning
 from mercer.report.markup import Markup, bullets, element, facts, join, section
 from mercer.report.numbers import duration
 from mercer.report.plan import plan_table
+from mercer.tables.columns import Decision
 
 # The browser loads and runs nothing, whatever the data holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -49,18 +51,22 @@ def write_report(
     timings: Mapping[str, float],
     feature_names: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
+    decisions: Sequence[Decision] = (),
 ) -> None:
     """Write the report on a fitted model to `path`, completely or not at all.
 
     `timings` are seconds by stage, `notes` are sentences about the data.  `feature_names` are those of
     the columns, if the model does not know them, and `categories` the names of the codes in some.
+    `decisions` are those on the columns of the training table.
     """
     classes = model.classes_ if is_classifier(model) else None
+    learned = model.machine_.inputs.importances is not None
     content = join(
         _header(title, headline(model, evaluation), data_name),
         section("Summary", element("p", in_words(model, data_name, target))),
         Markup("") if evaluation is None else errors(evaluation, classes),
-        section("Features", features(features_of(model, feature_names, categories))),
+        section("Features", features(features_of(model, feature_names, categories), learned)),
+        section("Columns of the table", columns(decisions)),
         section("Training", learning(model)),
         section("Plan", plan_table(model.plan_)),
         section("Notes on the data", bullets(notes)),

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from mercer.report.evaluation import Evaluation, rms
+from mercer.report.evaluation import Evaluation, rms, worst_rows
 from mercer.report.markup import Markup, any_long, element, label, table
-from mercer.report.numbers import number, percent
+from mercer.report.numbers import cell, number, percent
 
 MOST_ROWS = 15
+# Characters of a column's name and of a value in a row.
+LONGEST_NAME_IN_ROW = 24
+LONGEST_VALUE_IN_ROW = 24
 
 
 def worst_labels(evaluation: Evaluation) -> Markup:
-    wrong = np.flatnonzero(~evaluation.correct)
+    wrong, confidence = worst_rows(evaluation), evaluation.confidence
     if not len(wrong):
         return element("p", f"None: all {len(evaluation.y):,} rows are classified correctly.")
-    confidence = evaluation.confidence
-    if confidence is not None:
-        wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
     shown = wrong[:MOST_ROWS]
     rows = (
-        [evaluation.rows[i], label(evaluation.y[i]), label(evaluation.predicted[i])]
-        + ([] if confidence is None else [percent(float(confidence[i]), 1000)])
+        [
+            evaluation.rows[i],
+            label(evaluation.y[i]),
+            label(evaluation.predicted[i]),
+            *([] if confidence is None else [percent(float(confidence[i]), 1000)]),
+            *_values(evaluation, i),
+        ]
         for i in shown
     )
     heads = ["Row#", "True", "Predicted"] + ([] if confidence is None else ["Probability#"])
+    heads += _head_of_values(evaluation)
     order = ", most confident first" if confidence is not None else ""
     caption = _first_of(len(shown), len(wrong), "mistakes", order)
-    stacked = any_long(*evaluation.y[shown], *evaluation.predicted[shown])
+    long = any_long(*evaluation.y[shown], *evaluation.predicted[shown])
+    stacked = long or evaluation.values is not None
     return table(heads, rows, caption=caption, stacked=stacked)
 
 
@@ -37,7 +42,7 @@ def worst_values(evaluation: Evaluation) -> Markup:
     residuals = evaluation.residuals
     typical = rms(residuals) or 1.0
     size = math.floor(math.log10(typical))
-    shown = np.argsort(-np.abs(residuals), kind="stable")[:MOST_ROWS]
+    shown = worst_rows(evaluation)[:MOST_ROWS]
 
     def value(v: float) -> str:
         """To three digits of the RMSE, so that the numbers in a column can be compared."""
@@ -52,13 +57,36 @@ def worst_values(evaluation: Evaluation) -> Markup:
             value(evaluation.predicted[i]),
             value(residuals[i]),
             f"{abs(residuals[i]) / typical:.1f}",
+            *_values(evaluation, i),
         ]
         for i in shown
     )
-    heads = ["Row#", "True#", "Predicted#", "Residual#", "Residual / RMSE#"]
+    heads = [
+        "Row#",
+        "True#",
+        "Predicted#",
+        "Residual#",
+        "Residual / RMSE#",
+        *_head_of_values(evaluation),
+    ]
     order = f", largest residuals first; the RMSE is {number(typical)}"
     caption = _first_of(len(shown), len(residuals), "rows", order)
-    return table(heads, rows, caption=caption)
+    return table(heads, rows, caption=caption, stacked=evaluation.values is not None)
+
+
+def _head_of_values(evaluation: Evaluation) -> list[str]:
+    return [] if evaluation.values is None else ["Values"]
+
+
+def _values(evaluation: Evaluation, i: int) -> list[Markup]:
+    """What the table holds in this row, if that is known."""
+    if evaluation.values is None:
+        return []
+    parts: list[object] = []
+    for name, value in evaluation.value_pairs(i).items():
+        text = element("span", label(name, LONGEST_NAME_IN_ROW), class_="soft")
+        parts += [", " if parts else "", text, " ", label(cell(value), LONGEST_VALUE_IN_ROW)]
+    return [element("span", *parts, class_="values")]
 
 
 def _first_of(shown: int, total: int, what: str, order: str) -> str:

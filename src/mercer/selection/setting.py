@@ -49,6 +49,7 @@ class SettingRequest:
     metric: bool = True  # learn one where it helps
     n_pca_components: int | Literal["auto"] | None = None
     inputs: Inputs | None = None  # those of an earlier fit, which its weights belong to
+    searched: bool = False  # the search of an earlier fit has chosen the ridge
 
 
 @dataclass(frozen=True)
