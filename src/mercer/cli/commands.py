@@ -473,8 +473,8 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a model as an ONNX file, which other programs run without Python."""
-    from mercer import load
     from mercer.cli.outputs import claim
+    from mercer.estimators import load
 
     place = claim(output, "FILE", force=force, inputs=[model])
     load(model).to_onnx(place)

@@ -25,7 +25,7 @@ from mercer.tables.wording import quoted
 
 ONNX_PACKAGES = ("onnx", "onnxscript")
 # Names in the file.
-INPUT, NUMBERS, INDEX, LABEL, PROBABILITIES = "X", "prediction", "indicator", "label", "probabilities"
+INPUT, PREDICTED, INDEX, LABEL, PROBABILITIES = "X", "prediction", "indicator", "label", "probabilities"
 
 
 class Answering(torch.nn.Module):
@@ -83,7 +83,7 @@ def write_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     answering = Answering(model).double()
     example = torch.zeros(2, model.n_features_in_, dtype=torch.float64)
     classifies = isinstance(model._targets, Labels)
-    names = [INDEX, PROBABILITIES] if classifies else [NUMBERS]
+    names = [INDEX, PROBABILITIES] if classifies else [PREDICTED]
     with _quiet():
         program = torch.onnx.export(
             answering,

@@ -16,13 +16,13 @@ from mercer.tables.kinds import Kind
 
 Schema = dict[str, Any]
 
-NUMBER: Schema = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
+JSON_NUMBER: Schema = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
 # What a value of each kind is in JSON, beside null.
-VALUES: dict[Kind, list[Schema]] = {
-    "number": [NUMBER],
+JSON_VALUES: dict[Kind, list[Schema]] = {
+    "number": [JSON_NUMBER],
     "boolean": [{"type": "boolean"}],
     "date": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}],
-    "duration": [{**NUMBER, "description": "seconds"}],
+    "duration": [{**JSON_NUMBER, "description": "seconds"}],
     "time": [{"type": "string", "format": "time"}],
     "text": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}],
 }
@@ -163,7 +163,13 @@ def _option(name: str, text: str, schema: Schema | None = None) -> Schema:
 def rows_schema(served: Served, limits: Limits) -> Schema:
     """Rows as objects or as arrays; columns that the model does not know are ignored."""
     columns = {
-        name: {"anyOf": [*({"type": "string"} for _ in range(written)), *VALUES[kind], {"type": "null"}]}
+        name: {
+            "anyOf": [
+                *({"type": "string"} for _ in range(written)),
+                *JSON_VALUES[kind],
+                {"type": "null"},
+            ]
+        }
         for name, kind, written in expected(served)
     }
     row = {"type": "object", "required": list(columns), "properties": columns}

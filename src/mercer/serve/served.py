@@ -21,7 +21,7 @@ from mercer.tables.plain_columns import PlainColumns
 
 Model: TypeAlias = KernelClassifier | KernelRegressor
 # Bytes of a file that are copied at a time.
-COPY_BYTES = 1 << 20
+TWIN_BYTES = 1 << 20
 # Characters of the checksum that names a version.
 VERSION_CHARACTERS = 12
 # Steps in which the largest coverage is found.
@@ -64,7 +64,7 @@ def read(name: str, path: str, n_jobs: int | None) -> Served:
     with tempfile.TemporaryDirectory(prefix="mercer-") as folder:
         twin = os.path.join(folder, "model.mercer")
         with open(path, "rb") as source, open(twin, "wb") as target:
-            while block := source.read(COPY_BYTES):
+            while block := source.read(TWIN_BYTES):
                 digest.update(block)
                 target.write(block)
         try:

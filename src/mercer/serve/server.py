@@ -26,7 +26,7 @@ from mercer.serve.registry import Registry
 # Seconds that an idle connection stays open.
 IDLE_SECONDS = 5
 # Seconds beyond the time of a request that an end may take.
-ENDING_SECONDS = 5
+DRAIN_SECONDS = 5
 SIGNALS = [getattr(signal, n) for n in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, n)]
 
 
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=math.ceil(limits.seconds) + ENDING_SECONDS,
+            timeout_graceful_shutdown=math.ceil(limits.seconds) + DRAIN_SECONDS,
         )
         super().__init__(config)
         self._on_start = started
