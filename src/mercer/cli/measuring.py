@@ -21,7 +21,7 @@ from mercer.report.numbers import number
 
 Array = NDArray[Any]
 # Features of the rows measured on that are kept for a comparison.
-MOST_REMEMBERED = 1 << 24
+MOST_FEATURES_KEPT = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _remembered(parts: Iterator[Part], features: list[Array]) -> Iterator[Part]:
     count = 0
     for part in parts:
         count += part[1].size
-        if count <= MOST_REMEMBERED:
+        if count <= MOST_FEATURES_KEPT:
             features.append(part[1])
         else:
             features.clear()

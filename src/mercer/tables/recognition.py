@@ -70,7 +70,7 @@ class WaysOut:
     dates: str = "Use --dates dmy or --dates mdy to say which."
 
 
-OPTIONS = WaysOut()
+COMMAND_OPTIONS = WaysOut()
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Recognised:
 
 
 def recognise(
-    table: Table, names: Sequence[str], wishes: Wishes, ways_out: WaysOut = OPTIONS
+    table: Table, names: Sequence[str], wishes: Wishes, ways_out: WaysOut = COMMAND_OPTIONS
 ) -> Recognised:
     """Find the columns of numbers and dates among those of text, in one pass over them."""
     evidence = _gather(table, names, wishes.text)
