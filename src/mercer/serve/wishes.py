@@ -12,7 +12,7 @@ from mercer.serve.faults import Fault
 from mercer.serve.served import Served
 from mercer.tables.wording import excerpt, listed, meant, quoted
 
-OPTIONS = ("probabilities", "interval", "far", "importances")
+KNOWN_OPTIONS = ("probabilities", "interval", "far", "importances")
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,12 @@ class Wishes:
 def wishes_of(query: QueryParams, served: Served) -> Wishes:
     """The options of an address; raise for those that do not exist or that the model does not have."""
     found: dict[str, Any] = {}
-    readers: dict[str, Callable[[str, str], Any]] = dict.fromkeys(OPTIONS, _boolean)
+    readers: dict[str, Callable[[str, str], Any]] = dict.fromkeys(KNOWN_OPTIONS, _boolean)
     readers["interval"] = _share
     for name, text in query.multi_items():
         if name not in readers:
-            raise Fault(
-                422,
-                f"There is no option {quoted(name)}. {meant(name, OPTIONS)}There are {listed(OPTIONS)}.",
-            )
+            known = f"{meant(name, KNOWN_OPTIONS)}There are {listed(KNOWN_OPTIONS)}."
+            raise Fault(422, f"There is no option {quoted(name)}. {known}")
         if name in found:
             raise Fault(422, f"The option {quoted(name)} must be given once.")
         found[name] = readers[name](name, text)
