@@ -13,7 +13,7 @@ from mercer.method.direct import JITTER
 from mercer.operators.workers import Workers
 from mercer.selection import trials
 from mercer.selection.candidates import Candidate
-from mercer.selection.leave_one_out import COLUMNS, leave_one_out, leave_one_out_once
+from mercer.selection.leave_one_out import FACTOR_COLUMNS, leave_one_out, leave_one_out_once
 from mercer.selection.search import select
 from mercer.selection.trials import Judged, Setting, Trials, _down_from
 from mercer.selection.variants import Variant
@@ -48,7 +48,7 @@ def test_leave_one_out_equals_leaving_each_point_out(rng, ridge):
 
 
 def test_leave_one_out_by_blocks_of_columns_equals_that_by_the_inverse(rng):
-    x = torch.from_numpy(rng.normal(size=(2 * COLUMNS + 30, 3)))
+    x = torch.from_numpy(rng.normal(size=(2 * FACTOR_COLUMNS + 30, 3)))
     y = torch.from_numpy(rng.normal(size=(len(x), 2)))
     K = mercer.Laplacian(1.5)(x, x)
     B = torch.linalg.inv(K + 0.1 * torch.eye(len(x), dtype=torch.float64))

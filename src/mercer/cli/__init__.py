@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # for terminals without "×"
     with _endings(), _notes():
         try:
-            code = app(
+            code = _command(app)(
                 rest, prog_name="mercer", standalone_mode=False, obj=shlex.join(["mercer", *given])
             )
             sys.stdout.flush()
@@ -71,6 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("Interrupted.")
     _settle_pipe()
     return code if isinstance(code, int) else DONE
+
+
+def _command(app: Any) -> Any:
+    """The command, with the help on one screen: few need to see the script that completion installs."""
+    from typer.main import get_command
+
+    command = get_command(app)
+    for option in command.params:
+        option.hidden = option.name == "show_completion"  # type: ignore[attr-defined]
+    return command
 
 
 def sentence(error: BaseException) -> str:

@@ -36,7 +36,7 @@ from mercer.cli.options import (
 
 app = typer.Typer(
     name="mercer",
-    help="Kernel machines that adapt to your hardware: from a file to a model to predictions.",
+    help="Kernel machines that adapt to your hardware: from a file to predictions.",
     epilog="Example: mercer fit train.csv --target price -o house.mercer",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -27,14 +27,14 @@ from mercer.operators.workers import Workers
 
 # Jitter of K_ZZ in units of the rounding error of its spectrum, and the least in units of k(x, x): below
 # it, the rounding error of G would be as large as G itself in these directions.
-ROUNDINGS = 4.0
+JITTER_ROUNDINGS = 4.0
 LEAST_JITTER = 1e-10
 # Columns of a block of G, one product of a core: smaller ones waste less on the diagonal.  With 2,048
 # centres, blocks of 256 took 0.88 of the processor time with 512, and 0.65 of that of the whole matrix.
-BLOCK = 256
+GRAM_BLOCK = 256
 # Conjugate gradients end when the residual, in the norm of the preconditioner, is this share of the
 # right-hand side's, or after so many iterations, each of which reads G once.
-TOLERANCE = 1e-12
+GRADIENTS_TOLERANCE = 1e-12
 MOST_ITERATIONS = 100
 
 
@@ -46,7 +46,7 @@ class NormalEquations:
         self.G = torch.zeros(p, p, dtype=torch.float64, device=device)  # below the diagonal's blocks
         self.b = torch.zeros(p, n_outputs, dtype=torch.float64, device=device)  # (p, l)
         self.squares = 0.0  # sum of w_i y_i²
-        self._blocks = pieces(0, p, BLOCK)
+        self._blocks = pieces(0, p, GRAM_BLOCK)
 
     def add(self, K: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Add rows: K(Z, rows), (p, R), their targets, (R, l), and weights, (R, 1)."""
@@ -81,7 +81,7 @@ class NormalEquations:
     def solve(self, K: Tensor, ridge: float, eps: float) -> Tensor:
         """alpha, (p, l), in float64, after `complete`; K is K_ZZ, with a rounding error eps."""
         p, size = len(K), float(K.diagonal().mean())
-        L = _cholesky(K, size * max(ROUNDINGS * eps * math.sqrt(p), LEAST_JITTER))
+        L = _cholesky(K, size * max(JITTER_ROUNDINGS * eps * math.sqrt(p), LEAST_JITTER))
         if L is None:  # a kernel that is not positive definite
             return self._least_norm(K, ridge)
         H = self._solved(L, self._solved(L, self.G).T)  # (p, p)  L^-1 G L^-T
@@ -103,7 +103,7 @@ class NormalEquations:
 
         alpha = back(forward(self.b))  # (p, l)
         r = forward(self.b - product(alpha))
-        wanted = TOLERANCE**2 * forward(self.b).square().sum(0)  # (l,)
+        wanted = GRADIENTS_TOLERANCE**2 * forward(self.b).square().sum(0)  # (l,)
         d, left = r.clone(), r.square().sum(0)
         best, lowest = alpha.clone(), left.clone()
         for _ in range(MOST_ITERATIONS):

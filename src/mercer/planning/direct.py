@@ -17,7 +17,7 @@ import torch
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FreshEstimate
-from mercer.method.normal_equations import BLOCK
+from mercer.method.normal_equations import GRAM_BLOCK
 from mercer.method.preconditioner import LevelledKernel, nothing_levelled
 from mercer.method.step import best_step_size
 from mercer.operators.tiled import panel_rows
@@ -84,7 +84,7 @@ def direct_plan(
 def normal_seconds(n: int, p: int, value: float, feature: float) -> float:
     """Of adding up and solving the equations of p centres, a kernel value and a multiplication in
     float32 taking so long."""
-    return n * p * value + DOUBLE_WORK * feature * (n * p * (p + BLOCK) / 2 + 3 * p**3)
+    return n * p * value + DOUBLE_WORK * feature * (n * p * (p + GRAM_BLOCK) / 2 + 3 * p**3)
 
 
 def solves_centres(

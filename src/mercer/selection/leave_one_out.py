@@ -20,7 +20,7 @@ from torch import Tensor
 from mercer.method.direct import JITTER
 
 # Columns of L^-1 that are computed at a time.
-COLUMNS = 128
+FACTOR_COLUMNS = 128
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def leave_one_out_once(K: Tensor, y: Tensor, ridge: float) -> LeaveOneOut:
 def _inverse_diagonal(L: Tensor) -> Tensor:
     """The diagonal of (L L^T)^-1, (s,): what is above the diagonal of L^-1 is not computed."""
     found = L.new_empty(len(L))
-    for first in range(0, len(L), COLUMNS):
-        columns = slice(first, min(first + COLUMNS, len(L)))
+    for first in range(0, len(L), FACTOR_COLUMNS):
+        columns = slice(first, min(first + FACTOR_COLUMNS, len(L)))
         unit = L.new_zeros(len(L) - first, columns.stop - first)  # (s - first, c)
         unit.diagonal().fill_(1)
         part = torch.linalg.solve_triangular(L[first:, first:], unit, upper=False)
