@@ -27,7 +27,7 @@ from mercer.stopwatch import Stopwatch
 FEATURES = 100
 CHUNK_ROWS = 1 << 15
 BUDGET = "1GB"
-CENTRES = 500
+CENTRES = 100
 FIXED: dict[str, Any] = {"kernel": "laplacian", "bandwidth": 10.0, "ridge": 0.1}
 
 

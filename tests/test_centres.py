@@ -21,7 +21,7 @@ from mercer.operators.tiled import TiledOperator
 from mercer.operators.to_centres import CentresOperator
 from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
 from mercer.planning.resource import Rates
-from mercer.training.assemble import assemble_with_centres
+from mercer.training.assemble import HeldOutPart, assemble_with_centres
 from mercer.training.stopping import EarlyStopping
 from tests import oracles
 
@@ -206,8 +206,26 @@ def test_as_many_centres_as_rows_is_the_method_without_projections():
     assert np.array_equal(every.dual_coef_, same.dual_coef_)
 
 
-def test_a_model_of_few_centres_holds_and_evaluates_only_these(tmp_path):
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_delayed_projections_with_every_row_a_centre_end_where_the_method_without_them_does(
+    ridge, outputs
+):
+    x, y = waves(300, outputs)
+    kernel = Laplacian(bandwidth=3.0)
+    _, outcome = run(x, y, 300, ridge=ridge, epochs=80)
+    points, targets = kernel.points(torch.from_numpy(x)), torch.from_numpy(y)
+    plan, levelled = choose(kernel, points, outputs, DESK, ridge)
+    plain = train(
+        kernel, points, targets, plan.step, levelled, Limits(300, 1e-14, 10**6, 0.0), loss_unit=1.0
+    )
+    K = oracles.laplacian(x, x, 3.0)
+    exact = K @ oracles.solution(K, y, ridge)
+    for alpha in (outcome.alpha, plain.alpha):
+        assert np.linalg.norm(K @ alpha.numpy() - exact) < 1e-4 * np.linalg.norm(exact)
 
+
+def test_a_model_of_few_centres_holds_and_evaluates_only_these(tmp_path):
     x, y = waves(6000)
     model = KernelRegressor(**STREAM, n_centers=300).fit(x, y[:, 0])
     assert model.plan_.n_centers == 300
@@ -298,6 +316,48 @@ def test_a_step_that_is_far_too_long_does_no_harm():
     )
     outcome = training.run()
     assert off(x, y, 150, outcome, 1.0) < 0.3
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_weights_that_run_away_within_an_epoch_are_given_up_for_the_best_and_shorter_steps(as_stream):
+    x, y = waves(1500)
+    kernel, like = Laplacian(bandwidth=3.0), torch.zeros((), dtype=torch.float64)
+    stream = RowStream(lambda: iter(np.split(x, 6)), len(x), np.zeros(0, int), 700, 0)
+    points = kernel.points(torch.from_numpy(x[stream.order]))
+    targets = torch.from_numpy(y[stream.order])
+    plan, levelled = choose_with_centres(kernel, points, 150, 1, DESK, 1.0, Requests(), 0, False)
+    rows = points
+    if as_stream:
+        rows = StreamedPoints(stream, lambda part: kernel.points(torch.from_numpy(part)), like, 5)
+    training = assemble_with_centres(
+        *(kernel, rows, points[:150], targets, plan.step, plan.step_on_centres, levelled),
+        Limits(2, 0.0, 10**6, 0.0),
+        ridge=1.0,
+        watched=HeldOutPart(points[-300:], targets[-300:]) if as_stream else None,
+    )
+    training.run()
+    state, alpha = training.state, training.model.weights[:150]
+    best, eta = state.remembered.best.clone(), state.progress.step.eta
+    assert bool(best.any())
+    alpha *= 3
+    training.delayed.end_epoch(state)
+    assert torch.equal(alpha, best)
+    assert state.progress.step.eta == eta / 4
+    assert state.progress.error_now == state.progress.lowest
+
+
+def test_points_of_a_stream_cannot_be_descended_on_without_rows_to_watch():
+    x, y = waves(600)
+    kernel, like = Laplacian(bandwidth=3.0), torch.zeros((), dtype=torch.float64)
+    points = kernel.points(torch.from_numpy(x))
+    plan, levelled = choose_with_centres(kernel, points, 50, 1, DESK, 1.0, Requests(), 0, False)
+    stream = RowStream(lambda: iter([x]), 600, np.zeros(0, int), 600, 0)
+    rows = StreamedPoints(stream, lambda part: kernel.points(torch.from_numpy(part)), like, 5)
+    with pytest.raises(ValueError, match="need a sample that is watched"):
+        assemble_with_centres(
+            *(kernel, rows, points[:50], torch.from_numpy(y), plan.step, plan.step_on_centres),
+            *(levelled, LIMITS),
+        )
 
 
 @pytest.mark.parametrize("after", [1, 5, 9])
@@ -394,6 +454,7 @@ def test_a_stream_trains_as_the_same_rows_in_memory_would():
             levelled,
             Limits(2, 0.0, 10, 0.0),
             ridge=1.0,
+            watched=HeldOutPart(points[-500:], torch.from_numpy(y[order[-500:]])),
         )
         training.schedule = replace(training.schedule, shuffled=False)
         found.append(training.run().alpha)

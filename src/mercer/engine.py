@@ -57,6 +57,7 @@ from mercer.selection.setting import SettingRequest
 from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
+from mercer.training.delayed import WATCHED_ROWS
 from mercer.training.events.agreement import Agreement
 from mercer.training.events.dispatch import Dispatch, Events
 from mercer.training.events.interrupts import interrupts
@@ -339,6 +340,12 @@ def _training(
     weights = None if start_from is None else torch.from_numpy(start_from[data.rows]) / units.scale
     plan = problem.plan
     if plan.n_centers is not None:
+        watched = None
+        if data.stream is not None:
+            few = data.rows[-WATCHED_ROWS:]
+            floats = not machine.centres.is_bytes
+            sample = machine.inputs.points(data.X, few, y, as_floats=floats)
+            watched = HeldOutPart(sample, units.encode(data.Y[few], y))
         assert problem.points is not None
         assert isinstance(machine.centres, Points)
         return assemble_with_centres(
@@ -355,6 +362,7 @@ def _training(
             kept_memory=plan.kept_memory,
             kept_as=plan.kept_as,
             held_out=held_out,
+            watched=watched,
             sample_weight=weight,
             loss_unit=data.loss_unit,
         )

@@ -26,7 +26,7 @@ from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator
 from mercer.processes.group import Group
-from mercer.training.delayed import DelayedProjection
+from mercer.training.delayed import WATCHED_ROWS, DelayedProjection
 from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
@@ -160,6 +160,7 @@ def assemble_with_centres(
     kept_as: FixedPoint | None = None,
     rows_at_once: int | None = None,
     held_out: HeldOutPart | None = None,
+    watched: HeldOutPart | None = None,
     sample_weight: Tensor | None = None,
     start_from: Tensor | None = None,
     loss_unit: float = 1.0,
@@ -169,7 +170,8 @@ def assemble_with_centres(
     `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
     centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
     K over the centres and between held-out points and centres.  Points of a stream are visited in
-    their own order.  With an exact step, the equations are solved at once, and nothing is levelled.
+    their own order, and need rows to be `watched`, a sample that is in memory; by default these are the
+    last of the points.  With an exact step, the equations are solved at once, and nothing is levelled.
     """
     n, n_outputs = y.shape
     p, s = len(centres), len(preconditioner.V)
@@ -205,7 +207,13 @@ def assemble_with_centres(
         projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
         most = max(schedule.longest, p if n_temporary is None else n_temporary)
         model = ExpansionWithTemporaries(start, most)
-        delayed = DelayedProjection(operator, projection, model, schedule, ridge)
+        if watched is None:
+            if not isinstance(points, Points):
+                raise ValueError("Points of a stream need a sample that is watched.")
+            watched = HeldOutPart(points[max(0, n - WATCHED_ROWS) :], y[-WATCHED_ROWS:])
+        seen = TiledOperator(kernel, watched.points, centres, n_outputs)
+        shown = Validation(seen, watched.y, watched.score)
+        delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown)
     return Training(
         operator,
         preconditioner,

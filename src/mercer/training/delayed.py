@@ -28,13 +28,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mercer.data.points import Points
 from mercer.method.projection import Projection
 from mercer.method.schedule import Schedule, Visit
 from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.to_centres import CentresOperator
 from mercer.training.state import Remembered, State
 from mercer.training.stopping import SETTLED
+from mercer.training.validation import Validation
 
 # The share of the first epoch after which weights are averaged.
 AVERAGED_FROM = 0.5
@@ -47,9 +47,9 @@ DRIFT_MISSING = 0.01
 # Later steps, in units of the first epoch's: differences of residuals have twice their variance.  And H
 # counts every row in full, so steps must be short enough for the row that needs the shortest.
 LATER_STEP = 0.5
-# An error on these rows so many times the lowest so far shows that steps are too long: training goes
-# back to the weights it had then, with shorter ones.  Residuals on the way do not tell, since temporary
-# centres can hide what the others cannot fit.
+# An error on the watched rows so many times the lowest so far shows that steps are too long: training
+# goes back to the weights it had then, with shorter ones.  Residuals on the way do not tell, since
+# temporary centres can hide what the others cannot fit.
 WATCHED_ROWS = 2_048
 RUNAWAY = 1.5
 RUNAWAY_STEP = 0.25
@@ -65,12 +65,14 @@ class DelayedProjection:
         model: ExpansionWithTemporaries,
         schedule: Schedule,
         ridge: float,
+        watched: Validation,
     ) -> None:
         self.operator = operator
         self.projection = projection
         self.model = model
         self.schedule = schedule
         self.ridge = ridge
+        self.watched = watched  # rows that show whether steps are too long
         self.most = len(model.weights) - model.p  # temporary centres
         self._pending = torch.zeros_like(model.weights[: model.p], dtype=torch.float64)  # (p, l)
         s = len(projection.preconditioner.V)
@@ -172,8 +174,8 @@ class DelayedProjection:
             known.value_sum += values
             progress.averaged += 1
 
-    def end_epoch(self, state: State, y: Tensor) -> None:
-        """The gradient of the epoch is known now; `y` are the targets, (n, l)."""
+    def end_epoch(self, state: State) -> None:
+        """The gradient of the epoch is known now."""
         progress, known, alpha = state.progress, _known(state), self._alpha
         if not progress.remembers and progress.averaged:
             alpha.copy_(known.weight_sum / progress.averaged)
@@ -182,7 +184,7 @@ class DelayedProjection:
         known.gradient += known.change
         step = self.projection.levelled(known.gradient.to(alpha) + self.ridge * known.values)  # (p, l)
         size = float(step.square().mean())
-        error = self._error(y)
+        error = self.watched.loss(self.watched.operator.times(alpha))
         progress.error_now = error
         if error < progress.lowest:
             known.best.copy_(alpha)
@@ -198,13 +200,6 @@ class DelayedProjection:
         elif size > progress.gradient and progress.residual > progress.last_residual:
             _shorten(state, 0.5)
         progress.gradient, progress.last_residual, progress.remembers = size, progress.residual, True
-
-    def _error(self, y: Tensor) -> float:
-        """Mean squared error of the projected function on some rows; 0 where rows come as a stream."""
-        if not isinstance(self.operator.rows, Points):
-            return 0.0
-        rows = slice(max(0, self.schedule.n - WATCHED_ROWS), self.schedule.n)
-        return float((self.operator.times(self.model.weights, rows) - y[rows]).square().mean())
 
     def verdict(self, stalled: bool) -> str:
         """Why training is done, if it is: residuals of rows that are no centres do not vanish."""

@@ -66,7 +66,7 @@ class DirectSolve:
         """The state is complete after any panel: a run that is resumed begins again."""
         return True
 
-    def end_epoch(self, state: State, y: Tensor) -> None:
+    def end_epoch(self, state: State) -> None:
         """Solve; the losses of the epoch are those of the solution."""
         equations, weights, progress = self._equations, self.model.weights, state.progress
         assert equations is not None

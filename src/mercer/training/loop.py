@@ -291,7 +291,7 @@ class Training:
         loss, score, reason, watch = None, None, "", Stopwatch()
         eta = progress.step.eta
         if self.delayed is not None:
-            self.delayed.end_epoch(state, self.y)
+            self.delayed.end_epoch(state)
         if self.held_out is not None:
             predictions = self.held_out.predictions(self.model, state)
             loss = self.held_out.validation.loss(predictions)
