@@ -13,7 +13,7 @@ import torch
 import mercer
 from mercer import Callback, Checkpoint, KernelClassifier, KernelRegressor
 from mercer.data.streams import RowStream, StreamedPoints
-from mercer.engine import Limits, Requests, Resource, Step
+from mercer.engine import Limits, Requests, Resource, Step, choose, train
 from mercer.kernels import Gaussian, Laplacian
 from mercer.method.projection import Projection
 from mercer.method.schedule import make_schedule
@@ -216,9 +216,7 @@ def test_delayed_projections_with_every_row_a_centre_end_where_the_method_withou
     _, outcome = run(x, y, 300, ridge=ridge, epochs=80)
     points, targets = kernel.points(torch.from_numpy(x)), torch.from_numpy(y)
     plan, levelled = choose(kernel, points, outputs, DESK, ridge)
-    plain = train(
-        kernel, points, targets, plan.step, levelled, Limits(300, 1e-14, 10**6, 0.0), loss_unit=1.0
-    )
+    plain = train(kernel, points, targets, plan.step, levelled, Limits(300, 1e-14, 10**6, 0.0))
     K = oracles.laplacian(x, x, 3.0)
     exact = K @ oracles.solution(K, y, ridge)
     for alpha in (outcome.alpha, plain.alpha):

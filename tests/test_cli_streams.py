@@ -7,8 +7,10 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.model_selection import train_test_split
 
 import mercer
+from mercer import Checkpoint
 from mercer.cli import main
 from mercer.cli.choices import TestChoice
 from mercer.cli.holdout import rows_to_hold_out
@@ -110,6 +112,73 @@ def test_auto_streams_where_the_file_does_not_fit_and_all_rows_go_to_disk(frame,
     assert code == 0, err
     assert json.loads(out)["n_centers"] is None
     assert "read from disk" in err
+
+
+class Ended(Checkpoint):
+    """Ends training within its second epoch."""
+
+    panels = 3
+
+    def on_panel_end(self, run):
+        super().on_panel_end(run)
+        self.panels -= len(run.history) == 1
+        return "enough" if self.panels == 0 else None
+
+
+def test_descent_on_a_stream_from_a_file_is_resumed_within_an_epoch(frame, run, tmp_path, monkeypatch):
+    path, whole, model = (tmp_path / name for name in ("rows.csv", "whole.mercer", "model.mercer"))
+    frame[:6_000].write_csv(path)
+    fixed = [*FIXED, *SMALL, "--ridge", "0"]  # without a ridge, the equations are not solved at once
+    assert run("fit", path, "-o", whole, *fixed)[0] == 0
+    saved = ["--checkpoint", tmp_path / "run.checkpoint", "--checkpoint-minutes", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr("mercer.training.events.callbacks.Checkpoint", Ended)
+        assert run("fit", path, "-o", model, *fixed, *saved)[0] == 0
+    ended = mercer.load(model)
+    assert ended.stop_reason_ == "enough"
+    assert len(ended.history_) == 1
+    code, _, err = run("fit", path, "-o", model, *fixed, "--resume", saved[1], "--force")
+    assert code == 0, err
+    resumed, expected = mercer.load(model), mercer.load(whole)
+    assert not expected.plan_.direct
+    assert len(resumed.history_) == len(expected.history_) == 2
+    assert np.array_equal(resumed.dual_coef_, expected.dual_coef_)
+    assert not np.array_equal(ended.dual_coef_, expected.dual_coef_)
+
+
+def test_weights_of_a_column_count_in_a_stream_from_a_file(frame, run, tmp_path):
+    """Half of the targets are wrong, and have no weight."""
+    path, model = tmp_path / "rows.parquet", tmp_path / "model.mercer"
+    wrong = np.arange(N) % 2 == 0
+    y = pl.Series("y", np.where(wrong, 100.0, frame["y"].to_numpy()))
+    frame.with_columns(y, pl.Series("w", np.where(wrong, 0.0, 2.0))).write_parquet(path)
+    code, _, err = run(
+        "fit", path, "-o", model, *FIXED, *SMALL, "--target", "y", "--weight", "w", "--holdout", "0"
+    )
+    assert code == 0, err
+    assert "read anew in every pass" in err
+    saved = mercer.load(model)
+    assert "w" not in saved.feature_names_in_
+    assert saved.score(frame.drop("y").filter(~wrong), frame["y"].filter(~wrong)) > 0.7
+
+
+def test_a_weight_below_zero_in_a_stream_from_a_file_is_named(frame, run, tmp_path):
+    path = tmp_path / "rows.parquet"
+    weight = np.ones(N)
+    weight[7_654] = -1
+    frame.with_columns(pl.Series("w", weight)).write_parquet(path)
+    code, _, err = run(
+        "fit", path, "-o", tmp_path / "m.mercer", *FIXED, *SMALL, "--target", "y", "--weight", "w"
+    )
+    assert code
+    assert "weights of at least 0" in err
+
+
+def test_rows_are_held_out_as_by_scikit_learn_in_less_memory():
+    y = np.zeros(12_345)
+    found = rows_to_hold_out(y, "regression", TestChoice(None, None, None, 3), None)
+    expected = train_test_split(np.arange(12_345), test_size=len(found), random_state=3)[1]
+    assert np.array_equal(found, np.sort(expected))
 
 
 def test_a_stream_from_a_file_is_resumed_with_the_same_bits(frame, run, tmp_path):

@@ -422,6 +422,25 @@ def test_rounding_of_kernel_values_is_measured_by_their_variation(rng, desk, ker
         assert smallest <= kernel_rounding(machine, data) <= largest
 
 
+@pytest.mark.parametrize("p", [1, 2, 20, 63])
+@pytest.mark.parametrize("own", [False, True])
+def test_rounding_is_measured_on_the_centres_where_there_are_few(rng, desk, p, own):
+    """The values in float64 must be those of the same rows."""
+    X = rng.normal(size=(3_000, 2))
+    centres = rng.normal(size=(p, 2)) if own else None
+    data = Data(X, X[:, :1], np.arange(3_000)[::-1].copy(), centers=centres)
+    for kernel, low, high in ((Laplacian(1.0), 0.0, 1e-5), (Gaussian(1e5), 0.9, np.inf)):
+        settings = Settings(
+            Limits(1, 0.0, 1, 0.0), SettingRequest(kernel, ridge=0.1), resource=desk, n_centers=p
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            machine = prepare(data, settings).machine
+        assert len(machine.centres) == p
+        found = kernel_rounding(machine, data)
+        assert found == 0 if p == 1 else low <= found <= high
+
+
 def test_equal_rows_are_not_taken_for_rows_that_rounding_made_equal(desk):
     data = Data(np.full((50, 2), 1e8), np.arange(50.0)[:, None], np.arange(50))
     setting = SettingRequest(NeuralTangent(1.0), ridge=0.1)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
 
 from mercer.cli.choices import TestChoice
 from mercer.files.checkpoint import Saved
@@ -27,7 +28,7 @@ def rows_to_hold_out(y: Array, task: str, test: TestChoice, resume: str | None) 
     if test.path is not None or test.holdout == 0:
         return np.zeros(0, dtype=int)
     share = HOLDOUT if test.holdout is None else test.holdout
-    rows, labels = np.arange(len(y)), None
+    rows, labels = np.arange(len(y), dtype=_smallest(len(y))), None
     if task == "classification":
         _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         # A class with a single row can be learnt only if that row is trained on.
@@ -43,8 +44,16 @@ def rows_to_hold_out(y: Array, task: str, test: TestChoice, resume: str | None) 
         )
     if labels is not None and min(wanted, len(rows) - wanted) < len(np.unique(labels)):
         labels = None  # too few rows for one of each class
+    if labels is None:  # in place: `train_test_split` has the numbers of many rows in memory four times
+        check_random_state(test.seed).shuffle(rows)
+        return np.sort(rows[:wanted]).astype(int)
     _, held_out = train_test_split(rows, test_size=wanted, random_state=test.seed, stratify=labels)
-    return np.sort(held_out)
+    return np.sort(held_out).astype(int)
+
+
+def _smallest(n: int) -> type[np.signedinteger[Any]]:
+    """A type for numbers of n rows."""
+    return np.int32 if n <= np.iinfo(np.int32).max else np.int64
 
 
 def _rows_held_out_before(checkpoint: str, n_rows: int) -> Array:
