@@ -110,6 +110,17 @@ def test_a_regressor_has_intervals(tmp_path, rng):
         assert one.post("/predict", json={"a": 0.1, "b": 0.5}).status_code == 200  # a single row
 
 
+def test_a_model_without_importances_says_so(tmp_path, monkeypatch):
+    # As with so many columns that they would take too long.
+    monkeypatch.setattr("mercer.estimators.permutation.MOST_SHUFFLED_VALUES", 0)
+    monkeypatch.setattr("mercer.estimators.permutation.SHARE_OF_AN_EPOCH", 0)
+    plain_model().save(tmp_path / "m.mercer")
+    with client({"m": str(tmp_path / "m.mercer")}) as (one, _):
+        response = one.post("/predict?importances=true", json=[[0, 0, 0]])
+        assert "no importances" in sentence(response, 422)
+        assert one.get("/openapi.json").json()["paths"]["/predict"]["post"]["parameters"] == []
+
+
 def test_importances_are_those_of_the_metric(tmp_path, rng):
     X = rng.normal(size=(600, 4))
     model = KernelRegressor(random_state=0).fit(X, np.sin(2 * X[:, 0]))
@@ -258,7 +269,6 @@ def test_csv_may_have_blanks_other_separators_and_missing_values(served, shop):
         ({"interval": "1.5"}, "between 0 and 1"),
         ({"interval": "nan"}, "between 0 and 1"),
         ({"interval": "0.99999"}, "coverage of at most"),
-        ({"importances": "true"}, "no importances"),
     ],
 )
 def test_options_that_a_model_does_not_have_are_refused(served, options, message):
@@ -451,8 +461,8 @@ def test_health_tells_of_a_file_that_cannot_be_used(tmp_path):
 def test_the_description_has_each_models_columns_and_options(served):
     found = served.get("/openapi.json").json()
     shop, plain = (found["paths"][f"/models/{name}/predict"]["post"] for name in ("shop", "plain"))
-    assert [p["name"] for p in shop["parameters"]] == ["probabilities", "interval", "far"]
-    assert plain["parameters"] == []
+    assert [p["name"] for p in shop["parameters"]] == ["probabilities", "interval", "far", "importances"]
+    assert [p["name"] for p in plain["parameters"]] == ["importances"]
     row = shop["requestBody"]["content"]["application/json"]["schema"]["anyOf"][2]
     assert row["required"] == ["age", "city", "member"]
     for name, operation in (("shop", shop), ("plain", plain)):
