@@ -132,8 +132,8 @@ def importances(
     found.sort(key=lambda pair: -pair[1])
     result |= {"columns": [i for i, _ in found], "rises": [rise for _, rise in found]}
     result["left_out"] = len(settings.columns) - len(found)
-    shares = getattr(model, "feature_importances_", None)
-    if shares is not None:  # of a learned metric
+    if model.machine_.inputs.importances is not None:  # of a learned metric
+        shares = model.feature_importances_
         fields = data.about.fields
         result["shares"] = [float(sum(shares[place[p]] for p in fields[i].places)) for i, _ in found]
     return result

@@ -41,7 +41,7 @@ def wishes_of(query: QueryParams, served: Served) -> Wishes:
     if wishes.probabilities and not served.is_classifier:
         raise Fault(422, "Probabilities need a classifier, but this model predicts numbers.")
     if wishes.importances and served.importances is None:
-        raise Fault(422, "This model has no importances: it has too many columns, or does not depend on them.")
+        raise Fault(422, "This model has no importances: it has too many columns, or is constant.")
     most = served.largest_coverage
     if (wishes.interval is not None or wishes.far) and most is None:
         raise Fault(
