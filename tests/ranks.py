@@ -69,10 +69,10 @@ def group_of_all() -> Any:
     """Called on a rank: the group of all ranks of this run."""
     import torch.distributed as dist
 
-    from mercer.processes.group import Group
+    from mercer.processes.group import Connections, Group
 
     world = dist.group.WORLD
-    return Group(dist.get_rank(), dist.get_world_size(), world, world)
+    return Group(dist.get_rank(), dist.get_world_size(), Connections(world, world))
 
 
 def on_the_desk() -> None:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ranks import on_the_desk
 
 from mercer import KernelRegressor
-from mercer.processes.group import RankError
+from mercer.processes.group import Group, RankError
 from mercer.processes.monitor import Beat, Judge, Monitor, patience
 from mercer.processes.seats import Seat
 from mercer.training.events.agreement import Agreement
@@ -83,6 +83,17 @@ def test_a_lost_connection_is_not_waited_for_while_all_ranks_answer():
     began = time.monotonic()
     monitor.check(lost=True)
     assert time.monotonic() - began < 20
+
+
+def test_a_rank_interrupted_while_it_leaves_does_not_wait_for_its_monitor():
+    """The thread of the monitor may be inside a message, which cannot be closed."""
+    monitor = Monitor(Group())
+    with (
+        patch.object(monitor._thread, "join", side_effect=KeyboardInterrupt),
+        suppress(KeyboardInterrupt),
+    ):
+        monitor.__exit__(None, None, None)
+    assert monitor.group.connections.broken
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-3", "nan"])
@@ -238,6 +249,50 @@ def test_a_rank_that_is_killed_ends_the_others_also_without_a_launcher(tmp_path,
     assert [rank.returncode for rank in ranks] == [1, -9, 1]
     assert re.search(r"RankError: Training was ended on all ranks. Rank 1 \(process \d+ on", told[0])
     assert "RankError: Training was ended on all ranks" in told[2]
+
+
+LEAVES = """
+import atexit, glob, warnings
+
+def print_carriers():
+    names = [open(place).read().strip() for place in glob.glob("/proc/self/task/*/comm")]
+    print(names.count("pt_gloo_runloop"))
+
+atexit.register(print_carriers)  # before Mercer is imported, and so called after it has left
+import numpy as np
+import torch.distributed as dist
+from mercer import Callback, KernelRegressor
+
+class Fails(Callback):
+    def on_epoch_end(self, run):
+        raise ValueError("after an epoch")
+
+def fit(*callbacks):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = KernelRegressor("laplacian", bandwidth=3.0, ridge=0.01, subsample_size=50, max_iter=1,
+                            batch_size=50, random_state=0, callbacks=callbacks)
+    return model.fit(X, X[:, 0])
+
+warnings.simplefilter("ignore")
+X = np.random.default_rng(0).normal(size=(200, 4))
+model = fit()
+print_carriers()
+dist.destroy_process_group()
+print_carriers()
+fit(Fails())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of threads are read from /proc")
+def test_threads_that_carry_messages_end_before_the_interpreter_does():
+    """One that lets go of a tensor later aborts the process.  An error keeps the frames of `fit`."""
+    command = [sys.executable, "-c", LEAVES]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert "ValueError: after an epoch" in done.stderr
+    in_use, destroyed, at_the_end = map(int, done.stdout.split())
+    assert in_use > 0
+    assert destroyed == at_the_end == 0
 
 
 @pytest.mark.slow

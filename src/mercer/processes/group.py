@@ -44,6 +44,20 @@ class Answering(Protocol):
 
 
 @dataclass(eq=False)
+class Connections:
+    """Between the ranks of a process group; nothing else may keep them, so that they can be closed."""
+
+    tensors: dist.ProcessGroup | None = None  # on the device; None where there is nobody to talk to
+    objects: dist.ProcessGroup | None = None  # likewise, in the memory of the CPU
+    beats: dist.ProcessGroup | None = None  # of the monitor
+    broken: bool = False  # a rank is gone, and what was sent to it may wait forever
+
+    def close(self) -> None:
+        """End the threads that carry the messages, once these have let go of the last ones."""
+        self.tensors = self.objects = self.beats = None
+
+
+@dataclass(eq=False)
 class Group:
     """The ranks of a run; without arguments, a single process.
 
@@ -54,8 +68,7 @@ class Group:
 
     rank: int = 0
     size: int = 1
-    handle: dist.ProcessGroup | None = None  # None where there is nobody to talk to
-    talk: dist.ProcessGroup | None = None  # likewise, for objects in the memory of the CPU
+    connections: Connections = field(default_factory=Connections)
     seats: list[Seat] = field(default_factory=lambda: [Seat.here(torch.device("cpu"))])  # of all ranks
     #: Raises if another rank is gone; called again and again while this one waits, with True where
     #: the connection to another one was lost.
@@ -63,12 +76,21 @@ class Group:
     sent: int = 0  # bytes of the tensors that were added over ranks
     calls: int = 0  # exchanges that have ended
     waiting: bool = False  # for other ranks, now
-    broken: bool = False  # a rank is gone, and what was sent to it may wait forever
     ended: bool = False  # the block that it was made for
     deciding: bool = False  # this is rank 0, and the others answer its questions
     apart: bool = False  # this is rank 0, and the others go on meanwhile
     _answering: WeakValueDictionary[int, Answering] = field(default_factory=WeakValueDictionary)
     _n_enlisted: int = 0
+
+    @property
+    def handle(self) -> dist.ProcessGroup | None:
+        """What carries tensors on the device."""
+        return self.connections.tensors
+
+    @property
+    def talk(self) -> dist.ProcessGroup | None:
+        """What carries objects."""
+        return self.connections.objects
 
     @property
     def is_first(self) -> bool:
@@ -181,7 +203,7 @@ class Group:
         try:
             self.check(lost)
         except RankError:
-            self.broken = True
+            self.connections.broken = True
             raise
 
     def _wait(self, work: Any) -> None:
@@ -201,7 +223,7 @@ class Group:
     def _lost(self, error: RuntimeError) -> RankError:
         """What to raise where a connection was lost."""
         self._look(True)
-        self.broken = True
+        self.connections.broken = True
         reason = (str(error).splitlines() or ["no reason given"])[0][:LONGEST_CAUSE]
         return RankError(
             f"The connection to another rank was lost, so training cannot go on ({reason}). The "

@@ -8,19 +8,17 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 import torch.distributed as dist
 
-from mercer.processes.group import LONGEST_CAUSE, Group, RankError
+from mercer.processes.group import LONGEST_CAUSE, Connections, Group, RankError
 from mercer.processes.monitor import Monitor, patience
 from mercer.processes.seats import Seat
 
@@ -35,20 +33,13 @@ MEETING_SECONDS = 0.02
 # The launchers of `torchrun` count a host as gone 15 s after its last sign of life.  One that starts its
 # ranks again before that takes the dead host for a live one, and waits for it in vain.
 HOST_GONE_SECONDS = 18.0
-# Groups of which the connections are kept open; a program has one, on at most two kinds of devices.
-MOST_GROUPS = 2
 
 _here = threading.local()
-
-
-@dataclass
-class Connections:
-    """Between the ranks of a process group."""
-
-    tensors: dist.ProcessGroup  # on the device
-    objects: dist.ProcessGroup
-    beats: dist.ProcessGroup
-    broken: bool = False  # a rank is gone
+# By process group and kind of device.  A group that the program destroyed must not keep its threads.
+_known: WeakKeyDictionary[dist.ProcessGroup, dict[str, Connections]] = WeakKeyDictionary()
+_open: WeakSet[Connections] = WeakSet()
+# Kept, because to close these would be to wait for a rank that is gone.
+_broken: list[Connections] = []
 
 
 @contextmanager
@@ -71,25 +62,23 @@ def ranks(device: torch.device) -> Iterator[Group | None]:
 
     None outside a group, and in a block that is inside another one or inside `alone`.
     """
-    world = None if getattr(_here, "alone", False) else _world(device)
-    if world is None:
+    found = None if getattr(_here, "alone", False) else _connections(device)
+    if found is None:
         yield None
         return
-    try:
-        found = _connections(world, device.type)
-    except RuntimeError as error:
-        raise _not_found(error) from error
     if found.broken:
         raise RankError("A rank is gone, so the others cannot go on: start the program again.")
-    group = Group(dist.get_rank(), dist.get_world_size(), found.tensors, found.objects)
+    group = Group(dist.get_rank(), dist.get_world_size(), found)
     with alone():  # what happens in the block belongs to this group
         group.seats = [Seat.here(device)] * group.size
         try:
-            with Monitor(group, found.beats):
+            with Monitor(group):
                 group.seats[:] = group.gathered(Seat.here(device))
                 yield group
         finally:
-            found.broken, group.ended = group.broken, True
+            group.ended = True
+            if found.broken:
+                _broken.append(found)
 
 
 def restarts() -> int:
@@ -157,30 +146,48 @@ def name_of_attempt(store: Any, rank: int, size: int) -> str:
     return own
 
 
-@lru_cache(MOST_GROUPS)
-def _connections(world: dist.ProcessGroup, device: str) -> Connections:
+def _connections(device: torch.device) -> Connections | None:
+    """Those between the ranks that this process is one of, made when they are first needed."""
+    world = _world(device)
+    if world is None:
+        return None
+    known = _known.setdefault(world, {})
+    if device.type not in known:
+        try:
+            known[device.type] = _connected(device.type)
+        except RuntimeError as error:
+            raise _not_found(error) from error
+    return known[device.type]
+
+
+def _connected(device: str) -> Connections:
     talk = dist.new_group(backend="gloo", timeout=NO_LIMIT)
     beats = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience()))
     tensors = talk if device == "cpu" else dist.new_group(backend="nccl", timeout=NO_LIMIT)
     made = Connections(tensors, talk, beats)
-    # By a weak reference: a process group that the program destroyed must not keep its threads.
-    atexit.register(_leave, weakref.ref(made))
+    _open.add(made)
     return made
 
 
-def _leave(made: weakref.ref[Connections]) -> None:
-    """Close the connections; if a rank is gone, without waiting for an answer that will never come."""
-    connections = made()
-    if connections is None:
-        return
-    if connections.broken:
+@atexit.register
+def _leave() -> None:
+    """Close the connections; if a rank is gone, without waiting for an answer that will never come.
+
+    A thread of gloo lets go of the tensors of a message some time after the message has come.  It needs
+    the interpreter for that, and aborts the process if the interpreter ends first: so the threads end
+    here, before it does.
+    """
+    if _broken:
         sys.stdout.flush()
         sys.stderr.flush()
         if is_restarted_with_other_hosts():
             time.sleep(HOST_GONE_SECONDS)
         os._exit(1)
-    if dist.is_initialized():
+    opened = list(_open)
+    if opened and dist.is_initialized():
         dist.destroy_process_group()
+    for connections in opened:
+        connections.close()
 
 
 def is_restarted_with_other_hosts() -> bool:

@@ -116,13 +116,12 @@ def patience() -> float:
 class Monitor:
     """For the length of a block, the ranks of a group look after one another.
 
-    `beats` connects the same ranks as the group.  An error in the block is told to the others, and ends
+    An error in the block is told to the others, and ends
     theirs with the name of this rank, also where they have come to its end.
     """
 
-    def __init__(self, group: Group, beats: dist.ProcessGroup) -> None:
+    def __init__(self, group: Group) -> None:
         self.group = group
-        self.beats = beats
         self.patience = patience()
         self.fault: str | None = None
         self._lost = False  # a connection, and so the answer of another rank
@@ -144,11 +143,15 @@ class Monitor:
         self._leaving = True
         self._woken.set()
         # All leave together, or learn of this rank's error.  An exchange that fails ends it, too.
-        self._thread.join()
+        try:
+            self._thread.join()
+        except BaseException:  # a second interrupt: the thread still waits for the others
+            self.group.connections.broken = True
+            raise
         self.group.check = lambda lost: None
         # Once all have ended their parts, a process may be gone before it has answered.
         if error is None and not self._lost:
-            self.group.broken = self.group.broken or self.fault is not None
+            self.group.connections.broken |= self.fault is not None
             self.check()
 
     def check(self, lost: bool = False) -> None:
@@ -182,9 +185,10 @@ class Monitor:
                 self._woken.wait(interval)
 
     def _exchange(self, mine: Beat) -> list[Beat]:
-        dist.monitored_barrier(self.beats, timedelta(seconds=self.patience), wait_all_ranks=True)
+        beats = self.group.connections.beats
+        dist.monitored_barrier(beats, timedelta(seconds=self.patience), wait_all_ranks=True)
         found: list[Any] = [None] * self.group.size
-        dist.all_gather_object(found, mine, group=self.beats)
+        dist.all_gather_object(found, mine, group=beats)
         return found
 
     def _gone(self, error: RuntimeError) -> str:
