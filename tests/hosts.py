@@ -141,10 +141,10 @@ class Hosts:
             _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
 
     def _remove(self) -> None:
+        if self._line is not None:  # before its devices are gone
+            self._line.close()
         for name in [*self.names, self._switch]:
             _remove(name)
-        if self._line is not None:
-            self._line.close()
 
 
 class SlowLine:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import fitted_costs
 from benchmarks.scaling import model_table
 from mercer.cli import main
+from mercer.method.preconditioner import LevelledKernel
+from mercer.method.schedule import Panel, Visit
+from mercer.method.step import Step, descend
+from mercer.model.expansion import Expansion
+from mercer.operators.base import PanelProducts
 from mercer.planning.cost_model import (
     NAMED_DEVICE_MEMORY,
     NAMED_DEVICES,
@@ -31,22 +39,53 @@ SHAPE = Shape(n=1_000, d=20, l=2, s=100, q=10, m=50)
 # A second for a multiplication and addition, and for nothing else; panels of 100 rows in four blocks.
 COUNTER = DeviceCosts(multiply_add=1.0, value=0.0, read=0.0, rows=100, block=25)
 AT_ONCE = LinkCosts(rate=float("inf"), latency=0.0)
+# Values in the products of all steps: sums of the panel and the size of the step, changes of the other
+# batch for the second one of a panel, Z, and V c.
+STEPS = 1_000 * (100 + 50) + 10 * 50 * 50 + 10 * (100 + 50) * 10 + 10 * 100 * 10
 TRIANGLE = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))  # ten panels
 
 
 def test_one_device_does_all_multiplications_of_an_epoch():
     found = estimate(SHAPE, COUNTER, 0.0, 1)
-    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2  # own block, Z, V c
+    steps = 2 * STEPS
     Z = 1_000 * 100 * 10
     assert found.first_epoch_seconds == TRIANGLE * 22 + Z + steps
     assert found.later_epoch_seconds == 1_000**2 * 22 + Z + steps
     assert found.kept == 0
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_steps_are_counted_as_they_are_taken(order):
+    """Sums of the panel, which come before the steps, are no part of what is counted here."""
+    batches = tuple(slice(50 * i, 50 * i + 50) for i in range(2))
+    visit = Visit(0, Panel(0, 100, batches), [batches[i] for i in order])
+    products = PanelProducts(torch.ones(100, 2), torch.eye(100), torch.ones(100, 10))
+    levelled = LevelledKernel(torch.ones(100, 10), torch.ones(10))
+    model, y = Expansion(torch.zeros(100, 2)), torch.zeros(100, 2)
+    in_place = {torch.ops.aten.addmm_: lambda _, a, b, **rest: 2 * a[0] * a[1] * b[1]}
+    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+        for _ in descend(visit, products, levelled, model, Step(0.1, 50, 1.0), y, torch.ones(100, 1)):
+            pass
+    sums, of_each_step = 100 * 100 * 2, 10 * 2  # one product of q values, left out of the model
+    assert 10 * (counter.get_total_flops() / 2 + sums - 2 * of_each_step) == 2 * STEPS
+
+
+def test_batches_in_random_order_lie_among_more_that_changed():
+    def changed(order):
+        return sum(max(order[:k]) - min(order[:k]) + 1 for k in range(1, 5)) / 5
+
+    mean = np.mean([changed(order) for order in permutations(range(5))])
+    shape = replace(SHAPE, m=20)
+    found = estimate(shape, COUNTER, 0.0, 1)
+    others = (1_000**2 - TRIANGLE) * 22
+    more = found.later_epoch_seconds - found.first_epoch_seconds - others
+    assert more == pytest.approx(1_000 * 20 * (mean - 2) * 2)
+
+
 def test_devices_share_the_values_but_not_the_own_blocks_and_the_steps():
     one = estimate(SHAPE, COUNTER, 0.0, 1)
     two = estimate(SHAPE, COUNTER, 0.0, 2, AT_ONCE)
-    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2
+    steps = 2 * STEPS
     own = 1_000 * 100 * 22
     assert two.first_epoch_seconds == (one.first_epoch_seconds - steps + own) / 2 + steps
 
@@ -54,7 +93,7 @@ def test_devices_share_the_values_but_not_the_own_blocks_and_the_steps():
 def test_the_fixed_block_is_the_work_of_those_that_have_rows_of_the_panel():
     # Of eight devices, four have blocks of a panel.
     eight = estimate(SHAPE, COUNTER, 0.0, 8, AT_ONCE)
-    steps = 1_000 * (2 * 100 + 50 + 2 * 10) * 2 + 10 * 100 * 10 * 2
+    steps = 2 * STEPS
     own, fixed, Z = 1_000 * 100, 900 * 100, 1_000 * 100 * 10
     others = TRIANGLE - own - fixed
     assert eight.first_epoch_seconds == (own + fixed / 4 + others / 8) * 22 + Z / 4 + steps
@@ -63,7 +102,7 @@ def test_the_fixed_block_is_the_work_of_those_that_have_rows_of_the_panel():
 def test_what_is_read_transposed_is_the_work_of_those_that_have_rows_of_the_panel():
     reader = replace(COUNTER, multiply_add=0.0, read=1.0)
     found = estimate(SHAPE, reader, 1.0 * GIB, 8, AT_ONCE)
-    steps = 4 * (1_000 * (2 * 100 + 50 + 2 * 10) + 10 * 100 * 10)
+    steps = 4 * STEPS
     read = 4 * (TRIANGLE - 1_000 * 100)
     assert found.later_epoch_seconds == read / 8 + read / 4 + steps
 
@@ -83,7 +122,7 @@ def test_kept_values_are_read_twice_and_not_evaluated():
     reader = replace(COUNTER, multiply_add=0.0, read=1.0)
     found = estimate(SHAPE, reader, 1.0 * GIB, 1)
     assert found.kept_share == 1.0
-    steps = 4 * (1_000 * (2 * 100 + 50 + 2 * 10) + 10 * 100 * 10)
+    steps = 4 * STEPS
     assert found.later_epoch_seconds == 2 * 4 * (TRIANGLE - 1_000 * 100) + steps
 
 

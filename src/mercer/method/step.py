@@ -151,7 +151,7 @@ class PanelDescent:
         self.preconditioner = preconditioner
         self.model = model
         self.ridge = ridge
-        # All laid out by output, like the weights: so laid out, products take a third of the time.
+        # All laid out by output, like the weights: with some outputs, products take a third of the time.
         self.f = by_output(products.f)  # (R, l)
         self.change = torch.zeros_like(self.f)  # (R, l)  of the panel's own weights
         self.c = by_output(self.f.new_zeros(products.Z.shape[1], self.f.shape[1]))  # (q, l)  c
