@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from mercer.engine import Limits, Plan, Resource, Step
 from mercer.kernels import Gaussian, Laplacian
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import nothing_levelled
+from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import Workers
 from mercer.planning.direct import normal_seconds, solves_centres
 from mercer.training.assemble import HeldOutPart, assemble_with_centres
@@ -93,6 +95,18 @@ def test_any_number_of_centres_can_be_solved_for(p):
     x, y = waves(1200)
     outcome = solved(x, y, p, Laplacian(bandwidth=3.0), 1.0)
     assert off(x, y, p, outcome, 1.0) < 1e-8
+
+
+def test_few_centres_do_not_make_panels_short():
+    x, y = waves(3000)
+    kernel = Laplacian(bandwidth=3.0)
+    points = kernel.points(torch.from_numpy(x))
+    training = assemble_with_centres(
+        *(kernel, points, points[:10], torch.from_numpy(y), EXACT, EXACT),
+        nothing_levelled(points.squared_norms),
+        Limits(10, 0.0, 3, 0.0),
+    )
+    assert len(training.schedule.panels) == math.ceil(3000 / panel_rows(points.device))
 
 
 def test_duplicated_centres_do_no_harm():

@@ -32,7 +32,7 @@ from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
 
-# Rows of a panel where there are fewer centres: fewer rows would take as long.
+# Rows of a panel that is descended on, where there are fewer centres: fewer rows would take as long.
 FEWEST_AT_ONCE = 128
 # Centres whose kernel matrix is factorised in a second or two.
 MOST_FACTORISED = 3_000
@@ -175,7 +175,9 @@ def assemble_with_centres(
     """
     n, n_outputs = y.shape
     p, s = len(centres), len(preconditioner.V)
-    at_once = rows_at_once or min(panel_rows(points.device), max(p, FEWEST_AT_ONCE))
+    at_once = rows_at_once or panel_rows(points.device)
+    if rows_at_once is None and not step.exact:  # steps need the values of rows among one another, too
+        at_once = min(at_once, max(p, FEWEST_AT_ONCE))
     shuffled = isinstance(points, Points) and not step.exact
     m = at_once if step.exact else step.m
     schedule = make_schedule(n, 0, m, at_once, triangular=False, shuffled=shuffled)
