@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from mercer.data.inputs import fit_inputs
 from mercer.method.direct import JITTER
 from mercer.operators.workers import Workers
 from mercer.selection import trials
-from mercer.selection.candidates import Candidate
+from mercer.selection.candidates import Candidate, Selection
 from mercer.selection.leave_one_out import FACTOR_COLUMNS, leave_one_out, leave_one_out_once
 from mercer.selection.search import select
 from mercer.selection.trials import Judged, Setting, Trials, _down_from
@@ -153,6 +154,13 @@ def test_a_selection_reads_as_a_short_table(rng):
     assert lines[2].endswith("chosen")
     assert f"{len(chosen.candidates)} tried" in repr(chosen)
     assert len(repr(chosen)) < 300
+
+
+def test_the_chosen_setting_is_shown_where_it_was_tried_twice():
+    first = Candidate("gaussian", 1.0, 0.1, 0.25, True, 100)
+    again = replace(first, loss=0.25 + 1e-15)  # on the same points, by another decomposition
+    shown = str(Selection(again, (first, again, replace(first, kernel="laplacian", loss=0.5))))
+    assert [line.endswith("chosen") for line in shown.splitlines()[2:]] == [True, False]
 
 
 def test_the_last_comparison_trains_on_some_points_and_judges_on_others(rng, monkeypatch):

@@ -48,14 +48,14 @@ class Selection:
         return f"Selection(best={self.best}, {len(self.candidates)} tried)"
 
     def __str__(self) -> str:
-        """A table of the best setting of each kernel and preparation, on the most points.
+        """A table of the best setting of each kernel, preparation and metric, on the most points.
 
         Losses can be compared where they were measured on the same points in the same way.
         """
         shown = self._shown()
         width = max(13, *(len(c.features) + 1 for c in shown))
         lines = [
-            f"{len(self.candidates):,} settings tried; the best of each kernel on the most points:",
+            f"{self._caption()}:",
             f"{'kernel':<13} {'features':<{width}} {'metric':<9} {'bandwidth':>10} {'ridge':>8} "
             f"{'loss':>8} {'points':>7}  left out",
         ]
@@ -85,13 +85,20 @@ class Selection:
             ]
             for c in self._shown()
         )
-        caption = f"{len(self.candidates):,} settings tried; the best of each kernel on the most points"
-        return html_table(heads, rows, caption)
+        return html_table(heads, rows, self._caption())
+
+    def _caption(self) -> str:
+        tried = f"{len(self.candidates):,} settings tried"
+        return f"{tried}; the best of each kernel, preparation and metric on the most points"
 
     def _shown(self) -> list[Candidate]:
-        """The best setting of each kernel and preparation, on the most points."""
+        """The chosen setting, and the best of each other kernel, preparation and metric.
+
+        Few points give a setting twice, with losses that differ by rounding: the chosen one is shown.
+        """
         shown: dict[tuple[str, str, int, bool], Candidate] = {}
-        for c in sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank)):
+        order = sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank))
+        for c in (self.best, *order):
             shown.setdefault((*c.family, c.metric_steps, c.by_halves), c)
         return list(shown.values())
 
