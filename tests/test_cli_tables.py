@@ -11,8 +11,8 @@ from sklearn.datasets import load_iris
 
 import mercer
 from mercer.cli import main
-from mercer.cli.fitting import fit_columns
 from mercer.tables.columns import Columns
+from mercer.tables.survey import fit_columns
 
 FIXED = ("--kernel", "gaussian", "--bandwidth", "2", "--ridge", "0.1")
 
@@ -109,7 +109,7 @@ def test_statistics_of_columns_do_not_know_the_rows_that_are_held_out(run, monke
         found.append(fit_columns(*arguments, **options))
         return found[-1]
 
-    monkeypatch.setattr("mercer.cli.fitting.fit_columns", remember)
+    monkeypatch.setattr("mercer.cli.reading.fit_columns", remember)
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"x": [None, *rng.normal(size=n - 1)], "y": rng.normal(size=n)})
     frame.write_csv("t.csv")

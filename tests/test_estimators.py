@@ -79,6 +79,7 @@ def test_public_names_are_locked():
         "TensorBoardLog",
         "TimeLimit",
         "alone",
+        "explore",
         "load",
         "measure_resource",
         "release_memory",

@@ -235,6 +235,6 @@ def test_the_plan_says_how_long_training_takes_and_advises_where_that_is_long(rn
     assert "fewer centres" not in str(plan)
     long = replace(plan, first_epoch_seconds=5_000.0, later_epoch_seconds=5_000.0, expected_epochs=3)
     assert "4.2 h  predicted until training stops, after about 3 epochs; fewer centres" in str(long)
-    assert "with more memory" not in str(long)
-    assert "with more memory" in str(replace(long, kept_memory=0.0))
+    assert "more memory for later epochs" not in str(long)
+    assert "more memory for later epochs" in str(replace(long, kept_memory=0.0))
     assert "after about 1 epoch;" in str(replace(long, expected_epochs=1))

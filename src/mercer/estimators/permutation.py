@@ -38,14 +38,15 @@ def shares_of_changes(machine: KernelMachine, X: Matrix, rows: np.ndarray) -> Te
     x = take(X, rows[:m])  # (m, d)
     # Every row gets the value of another one.
     others = torch.arange(m, device=x.device).roll(m // 2)
-    f = machine.predict(x).double().cpu()  # (m, l)
+    f = machine.predict(x)  # (m, l)
+    scale = machine.units.scale.double().cpu()  # (l,)
     changes = torch.zeros(d, dtype=torch.float64)
     for columns in pieces(0, d, max(1, SHUFFLED_AT_ONCE // m)):
         several = x.repeat(columns.stop - columns.start, 1, 1)  # (c, m, d)
         for i, j in enumerate(range(columns.start, columns.stop)):
             several[i, :, j] = x[others, j]
-        g = machine.predict(several.flatten(0, 1)).double().cpu()  # (c m, l)
-        squares = (g.view(len(several), m, -1) - f).square() / machine.units.scale.square()
-        changes[columns] = squares.mean(1).sum(1)
+        g = machine.predict(several.flatten(0, 1))  # (c m, l)
+        squares = (g.view(len(several), m, -1) - f).square().mean(1)  # (c, l)
+        changes[columns] = (squares.double().cpu() / scale.square()).sum(1)
     total = float(changes.sum())
     return changes / total if 0 < total < float("inf") else None
