@@ -7,11 +7,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mercer
 from benchmarks.defaults import __main__ as runner
-from benchmarks.defaults import ablation, record, rivals, splits, table
+from benchmarks.defaults import ablation, frames, record, rivals, splits, table
 from benchmarks.defaults.record import Measurement, Record
 from benchmarks.defaults.splits import Dataset, draw, draw_all
 from benchmarks.defaults.table import BEFORE, TARGETS, Case, at_size, gathered, judge, markdown, page
@@ -357,3 +358,58 @@ def test_an_ablation_is_a_ratio_of_mean_errors_on_the_same_splits():
     assert lines[0] == "| dataset | rows | no metric |"
     assert lines[2] == "| Adult | 2,000 | 1.500 |"
     assert lines[-1] == "| geometric mean | | **1.500** |"
+
+
+# Tables as they come
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=120),
+            "colour [RGB]": rng.choice(["red", "blue", None], 120),
+            "sold": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 900, 120), "D"),
+        }
+    )
+    frame.loc[::7, "size"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("method", frames.METHODS)
+@pytest.mark.parametrize("classify", [True, False])
+def test_every_method_takes_a_frame_with_text_dates_and_gaps(frame, method, classify):
+    if not rivals.installed(method):
+        pytest.skip(f"{method} is not installed")
+    y = np.where(frame["colour [RGB]"] == "red", 1.0, 0.0) + 0.1 * frame["size"].fillna(0)
+    y = np.where(y > 0.5, "dear", "cheap").astype(object) if classify else y.to_numpy()
+    found = frames.measure("made", frame, y, 1_000, 0, method)
+    assert (found.rows, found.whole) == (90, True)
+    assert found.error < 0.3
+
+
+def test_categories_and_dates_of_test_rows_are_those_of_training(frame):
+    given = frames.with_categories(frame[100:], frame[:100], text=False)
+    assert list(given["c1"].cat.categories) == ["blue", "red"]
+    assert given["c1"].isna().equals(frame["colour [RGB]"][100:].isna())
+    assert given["c2"].dtype == float
+
+
+def test_summary_counts_tables_and_ties_within_a_standard_error():
+    text = "\n".join(
+        frames.summary(
+            [
+                *found("a", "Mercer", [0.1, 0.1], rows=50),
+                *found("a", "LightGBM", [0.2, 0.2], rows=50),
+                *found("b", "Mercer", [0.2, 0.4], rows=50),
+                *found("b", "LightGBM", [0.3, 0.25], rows=50),
+                *found("c", "Mercer", [0.4, 0.4], rows=50),
+                *found("c", "LightGBM", [0.2, 0.2], rows=50),
+                *found("a", "linear", [0.1, 0.1], rows=50),
+            ]
+        )
+    )
+    assert "| a | 50 | **0.1000** | 0.2000 | **0.1000** |" in text
+    assert "LightGBM: Mercer has a lower error on 1 of 3 tables" in text
+    assert "standard error on 2; geometric mean of the ratios of errors 1.029." in text
