@@ -171,3 +171,27 @@ class PassingRows:
 
 
 AnyPoints: TypeAlias = Points | DealtPoints
+
+
+class PanelPoints:
+    """The points of one panel after another; those that come next are sent while one is worked on."""
+
+    def __init__(self, points: AnyPoints) -> None:
+        self.points = points
+        self._last = (slice(0, 0), points.own(slice(0, 0)))  # what was asked for last
+        self._sending: Sending | None = None
+
+    def of(self, rows: slice) -> Points:
+        """The points of a panel, which begin at the address of an allocation."""
+        if self._last[0] != rows:
+            sending = self._sending
+            if sending is not None and sending.rows == rows and isinstance(self.points, DealtPoints):
+                self._last, self._sending = (rows, self.points.arrived(sending)), None
+            else:
+                self._last = (rows, self.points[rows].aligned())
+        return self._last[1]
+
+    def send(self, rows: slice) -> None:
+        """Begin to send the points of a panel, if each rank holds only some; all ranks call this."""
+        if isinstance(self.points, DealtPoints):
+            self._sending = self.points.sending(rows)
