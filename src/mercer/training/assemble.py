@@ -15,7 +15,7 @@ from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.projection import Projection
+from mercer.method.projection import MOST_FACTORISED, WATCHED_ROWS, Projection
 from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.shared_equations import SharedEquations
 from mercer.method.step import Step
@@ -30,14 +30,11 @@ from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator, rows_with_centres
 from mercer.operators.workers import workers_for
 from mercer.processes.group import Group
-from mercer.training.delayed import WATCHED_ROWS, DelayedProjection
+from mercer.training.delayed import DelayedProjection
 from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
-
-# Centres whose kernel matrix is factorised in a second or two.
-MOST_FACTORISED = 3_000
 
 
 @dataclass(frozen=True)

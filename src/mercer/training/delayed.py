@@ -51,7 +51,6 @@ LATER_STEP = 0.5
 # An error on the watched rows so many times the lowest so far shows that steps are too long: training
 # goes back to the weights it had then, with shorter ones.  Residuals on the way do not tell, since
 # temporary centres can hide what the others cannot fit.
-WATCHED_ROWS = 2_048
 RUNAWAY = 1.5
 RUNAWAY_STEP = 0.25
 
