@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,9 +22,10 @@ from mercer.operators import sharded
 from mercer.operators.sharded import Deal
 from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.workers import Workers, threads
+from mercer.planning import sending
 from mercer.planning.centres import choose_with_centres
 from mercer.processes.group import Group
-from mercer.training import assemble
+from mercer.training import assemble, delayed
 from mercer.training.assemble import assemble_with_centres, dealing_anyhow
 from mercer.training.stopping import EarlyStopping
 from tests import oracles
@@ -156,8 +160,11 @@ def run_case(case, group, dealt=False):
     return outcome.alpha.numpy(), losses, outcome.reason
 
 
-def run_cases(dealt):
-    return {case: run_case(case, group_of_all(), dealt) for case in CASES}
+FEW = ("early stopping", "passes", "solved")
+
+
+def run_cases(dealt, cases):
+    return {case: run_case(case, group_of_all(), dealt) for case in cases}
 
 
 @pytest.fixture(scope="module")
@@ -167,19 +174,20 @@ def alone():
 
 
 @pytest.mark.parametrize(
-    ("size", "dealt"),
+    ("size", "dealt", "cases"),
     [
-        (2, True),
-        (3, False),
-        pytest.param(1, False, marks=pytest.mark.slow),
-        pytest.param(3, True, marks=pytest.mark.slow),
-        pytest.param(5, False, marks=pytest.mark.slow),
-        pytest.param(5, True, marks=pytest.mark.slow),
+        (2, True, CASES),
+        (3, False, FEW),
+        pytest.param(1, False, CASES, marks=pytest.mark.slow),
+        pytest.param(3, False, CASES, marks=pytest.mark.slow),
+        pytest.param(3, True, CASES, marks=pytest.mark.slow),
+        pytest.param(5, False, CASES, marks=pytest.mark.slow),
+        pytest.param(5, True, CASES, marks=pytest.mark.slow),
     ],
 )
-def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size, dealt):
-    for found in pool.run(size, run_cases, dealt):
-        for case in CASES:
+def test_any_number_of_ranks_gives_the_same_weights_to_the_last_bit(pool, alone, size, dealt, cases):
+    for found in pool.run(size, run_cases, dealt, cases):
+        for case in cases:
             np.testing.assert_array_equal(found[case][0], alone[case][0], err_msg=case)
             assert found[case][1:] == alone[case][1:], case
 
@@ -208,3 +216,66 @@ def test_two_ranks_end_at_the_dense_solution_of_the_projected_problem(pool, case
     expected = K @ oracles.projected_solution(K, K[:P], y[:N], 0.5)
     for alpha in pool.run(2, to_the_end, case):
         assert np.linalg.norm(K @ alpha - expected) < tolerance * np.linalg.norm(expected)
+
+
+def sent_in_epochs(precision, dealt, passes):
+    """Bytes that a run of one epoch and a run of two sent, what their plan says, and how it reads."""
+    kernel, (x, y) = mercer.Laplacian(3.0), waves(N, 2)
+    every = kernel.points(torch.from_numpy(x).to(getattr(torch, precision)))
+    requests = Requests(subsample_size=S, preconditioner_rank=30, batch_size=100)
+    resource = Resource(capacity=1e8, memory=8e9, full_rate_rows=128, ranks=2)
+    plan, levelled = choose_with_centres(kernel, every, P, 2, resource, 0.5, requests, 0, False)
+    plan, sent = replace(plan, dealt=dealt, n_temporary=1_200), []
+    with pytest.MonkeyPatch.context() as patched:
+        if passes:
+            patched.setattr(assemble, "MOST_FACTORISED", 0)
+            patched.setattr(sending, "MOST_FACTORISED", 0)
+            patched.setattr(delayed, "MOST_PASSES", 1)
+        for epochs in (1, 2):
+            group = group_of_all()
+            points = dealt_to(group, every) if dealt else every
+            assemble_with_centres(
+                *(kernel, points, every[:P], torch.from_numpy(y).to(every.dtype)),
+                *(plan.step, plan.step_on_centres, levelled, Limits(epochs, 0.0, 5, 0.0)),
+                ridge=0.5,
+                n_temporary=plan.n_temporary,
+                kept_memory=plan.kept_memory,
+                group=group,
+            ).run()
+            sent.append(group.sent)
+        return sent, plan.sent_bytes, str(plan)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dealt", "passes"),
+    [("float32", False, False), ("float64", True, False), ("float32", True, True)],
+)
+def test_a_plan_says_what_the_ranks_send(pool, precision, dealt, passes):
+    for sent, (first, later), text in pool.run(2, sent_in_epochs, precision, dealt, passes):
+        assert sent == [first, first + later]
+        assert re.search(r"ranks +2  processes; each sends \d+ .iB in the first epoch, \d+ .iB in", text)
+
+
+def sent_to_solve(n):
+    group = group_of_all()
+    x, y = waves(n, 2)
+    kernel = mercer.Laplacian(3.0)
+    points = kernel.points(torch.from_numpy(x))
+    resource = Resource(capacity=1e8, memory=8e9, ranks=2)
+    parts = (resource, 0.5, Requests(), 0, False)
+    plan, nothing = choose_with_centres(kernel, points, 300, 2, *parts, solves=True)
+    assert plan.direct
+    targets, limits = torch.from_numpy(y), Limits(1, 0.0, 5, 0.0)
+    run = assemble_with_centres(
+        *(kernel, points, points[:300], targets, plan.step, plan.step_on_centres, nothing, limits),
+        ridge=0.5,
+        group=group,
+    )
+    run.run()
+    return group.sent, plan.sent_bytes, str(plan)
+
+
+def test_ranks_that_solve_at_once_send_the_equations_once(pool):
+    for sent, found, text in pool.run(2, sent_to_solve, 12_000):
+        assert (sent, 0.0) == found
+        assert re.search(r"ranks +2  processes; each sends 1 MiB$", text)
