@@ -225,6 +225,81 @@ def test_devices_together_have_more_centres_in_the_same_time_and_memory():
     assert auto_centres(10**6, 1e-9, Resource(1e8, 4e9, ranks=4), Together(is_group=True)) == 16_000
 
 
+# Streams, which every rank reads
+
+STREAM = {**DESCENT, "scale": False, "metric": False, "n_pca_components": None}
+STREAM |= {"categorical_features": None, "n_centers": 200, "memory_limit": "400KB"}
+
+
+def stream_fitted(kind, folder=None):
+    on_the_desk()
+    X, y = some_data()
+    if kind == "whole":
+        model = KernelRegressor(**{**STREAM, "memory_limit": "1GB"})
+    elif kind == "solved":
+        free = {"subsample_size": "auto", "preconditioner_rank": "auto", "batch_size": "auto"}
+        model = KernelRegressor(**{**STREAM, **free, "n_centers": 60})
+    else:
+        model = KernelRegressor(**STREAM)
+    if kind == "unseeded":
+        model.set_params(random_state=None)
+    size = 300 + 100 * dist.get_rank()  # of chunks, which does not matter
+    rows = [(X[i : i + size], y[i : i + size]) for i in range(0, len(X), size)]
+    options = {}
+    if kind == "interrupted":
+        model.set_params(callbacks=[Stops(), Checkpoint(folder, minutes=0)])
+    if kind == "resumed":
+        options["resume"] = folder
+    if kind == "not on all" and dist.get_rank() == 1:
+        rows, options = X, {"y": y}
+    if kind == "other rows" and dist.get_rank() == 1:
+        rows[-1][0][-1, -1] += 1
+    if kind in ("not on all", "other rows"):
+        with pytest.raises((ValueError, RankError)) as error:
+            model.fit(rows, **options)
+        return str(error.value)
+    with pytest.MonkeyPatch.context() as patched:
+        if kind == "solved":  # as if there were memory for it
+            patched.setattr(mercer.planning.direct, "normal_bytes", lambda *sizes: 0.0)
+        model.fit(rows, **options)
+    plan = model.plan_
+    return model.dual_coef_, model.predict(X), (plan.ranks, plan.direct, plan.data_on_disk)
+
+
+@pytest.mark.parametrize("kind", ["descent", "solved", "whole"])
+def test_ranks_that_read_a_stream_end_with_the_same_bits(pool, kind):
+    weights, predictions, facts = pool.run(1, stream_fitted, kind)[0]
+    assert facts == (1, kind == "solved", kind != "whole")
+    for found in pool.run(3, stream_fitted, kind):
+        np.testing.assert_array_equal(found[0], weights)
+        np.testing.assert_array_equal(found[1], predictions)
+        assert found[2] == (3, *facts[1:])
+
+
+def test_a_stream_that_two_ranks_read_is_resumed_on_one(pool, tmp_path):
+    path = str(tmp_path / "run.checkpoint")
+    pool.run(2, stream_fitted, "interrupted", path)
+    whole = pool.run(2, stream_fitted, "descent")[1][0]
+    np.testing.assert_array_equal(pool.run(1, stream_fitted, "resumed", path)[0][0], whole)
+
+
+def test_ranks_draw_the_sample_that_the_first_one_does(pool):
+    one, two = pool.run(2, stream_fitted, "unseeded")
+    np.testing.assert_array_equal(one[0], two[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("not on all", r"the same kind of X. Rank 1 .* has one for all ranks, and rank 0 has a stream"),
+        ("other rows", r"All ranks must have the same `X`. Rank 1"),
+    ],
+)
+def test_ranks_with_other_streams_are_told(pool, kind, message):
+    for told in pool.run(2, stream_fitted, kind):
+        assert re.search(message, told)
+
+
 # The command line
 
 

@@ -176,7 +176,7 @@ def prepare(
                     *(kernel, known, p, y.shape[1], left, ridge, requests, n_held_out, on_disk),
                     n_rows=len(y),
                     value=value,
-                    solves=_may_solve_centres(data, settings, ridge, kernel),
+                    solves=_may_solve_centres(data, settings, ridge, kernel, group),
                     together=together,
                 )
 
@@ -266,12 +266,12 @@ def _n_centers(
 
 
 def _beside_stream(resource: Resource, data: Data, n: int) -> Resource:
-    """What the rows that are read ahead, the sample and the targets of a stream leave."""
+    """What the rows that are read ahead, the sample and the targets of a stream leave, on each rank."""
     assert data.stream is not None
     block = data.stream.rows.block
     held = stream_bytes(n, len(data.X), block, data.X.shape[1], data.X.dtype.itemsize)
-    usable = max(resource.usable - held, LEAST_BESIDE_STREAM * resource.usable)
-    return with_memory(resource, usable)
+    usable = resource.usable_each
+    return with_memory(resource, max(usable - held, LEAST_BESIDE_STREAM * usable))
 
 
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
@@ -290,9 +290,13 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
     )
 
 
-def _may_solve_centres(data: Data, settings: Settings, ridge: float, kernel: Kernel) -> bool:
+def _may_solve_centres(
+    data: Data, settings: Settings, ridge: float, kernel: Kernel, group: Group | None
+) -> bool:
     """Whether the equations of few centres may be solved at once: nothing is fixed that belongs to
     descent, and where there is no ridge, no held-out part says when to stop."""
+    if data.stream is not None and group is not None and not kernel.translation_invariant:
+        return False  # their sums would need a bound on k(x, x) before all rows are seen
     return (
         settings.requests == Requests()
         and widest(settings.device) == torch.float64

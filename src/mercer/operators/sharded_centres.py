@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, PanelPoints
 from mercer.data.points import Points
 from mercer.data.rows import as_integers
+from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
 from mercer.operators.exact_sums import ExactSums, Lane, in_one
@@ -43,7 +45,7 @@ class ShardedCentres:
 
     Parameters
     ----------
-    rows : of which each rank may hold only those of its blocks in `row_deal`
+    rows : of which each rank may hold only those of its blocks in `row_deal`, or a stream of all of them
     centres : all of them, on every rank
     deal : of the centres
     row_deal : of the rows, for `own_parts`
@@ -54,7 +56,7 @@ class ShardedCentres:
     def __init__(
         self,
         kernel: Kernel,
-        rows: AnyPoints,
+        rows: AnyPoints | StreamedPoints,
         centres: Points,
         n_outputs: int,
         deal: Deal,
@@ -72,6 +74,7 @@ class ShardedCentres:
         self.n_temporary = 0
         self._temporary: list[tuple[int, slice, Points]] = []  # lanes, columns and points of this rank
         self._n_blocks = deal.n_blocks  # with those of all temporary centres
+        self.rows_at_once = rows_at_once
         self._largest = centres.largest(kernel.diagonal)  # k(x, x) of all points seen
         self._arriving = PanelPoints(rows)
         self._next: slice | None = None  # the panel after the one that will be asked for, if known
@@ -152,7 +155,8 @@ class ShardedCentres:
 
     def values(self, rows: slice) -> Tensor:
         """K(centres, some rows of this rank), (p, R)."""
-        points, p = self.rows.own(rows).aligned(), len(self.centres)
+        own = self.rows[rows] if isinstance(self.rows, StreamedPoints) else self.rows.own(rows)
+        points, p = own.aligned(), len(self.centres)
         found = self.basis.new_empty(p, len(points))
         parts = pieces(0, p, block_columns(self.centres.device))
 
@@ -164,9 +168,14 @@ class ShardedCentres:
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         """K(rows, centres) @ weights of the centres, (R, l)."""
-        n_outputs = weights.shape[1]
-        every = ShardedRectangle(self.kernel, self.rows, self.centres, n_outputs, self.deal)
-        return every.times(weights, rows, columns)
+        rows = slice(0, len(self.rows)) if rows is None else rows
+        columns = slice(0, len(self.centres)) if columns is None else columns
+        found = []
+        for part in pieces(rows.start, rows.stop, self.rows_at_once):
+            points = self.rows[part].aligned()
+            every = ShardedRectangle(self.kernel, points, self.centres, weights.shape[1], self.deal)
+            found.append(every.times(weights, columns=columns))
+        return torch.cat(found)
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         return self.kernel.block(self.rows[rows], self.centres[columns])

@@ -19,11 +19,10 @@ from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.shared_equations import N_UNITS
 from mercer.operators.summation import pieces
 from mercer.operators.to_centres import rows_with_centres
+from mercer.planning.memory import VALUE_BYTES
 
 if TYPE_CHECKING:
     from mercer.planning.plan import Plan
-
-DOUBLE = 8.0
 
 
 def sent_with_centres(plan: Plan) -> tuple[float, float]:
@@ -32,13 +31,13 @@ def sent_with_centres(plan: Plan) -> tuple[float, float]:
     if plan.direct:
         widths = [c.stop - c.start for c in pieces(0, p, GRAM_BLOCK)]
         gram = sum(a * b for i, a in enumerate(widths) for b in widths[: i + 1])
-        return N_UNITS * DOUBLE * (gram + p * l), 0.0
+        return float(N_UNITS * VALUE_BYTES * (gram + p * l)), 0.0
     device = torch.device(plan.device)
     rows = rows_with_centres(p, device)
     schedule = make_schedule(plan.n, 0, plan.batch_size, rows, triangular=False)
     projections = n_projections(schedule, plan.n_temporary)
     watched = min(WATCHED_ROWS, plan.n)
-    epoch = plan.n * (l + q) * plan.sum_bytes + projections * 2 * p * l * DOUBLE
+    epoch = plan.n * (l + q) * plan.sum_bytes + projections * 2 * p * l * VALUE_BYTES
     epoch += watched * l * plan.sum_bytes + (plan.n * plan.row_bytes if plan.dealt else 0.0)
     Z = float(p * q * (4 if plan.precision == "float32" else 8))
     sums = p * l * plan.sum_bytes

@@ -207,7 +207,6 @@ def assemble_with_centres(
         validation = Validation(rectangle, held_out.y, held_out.score)
     operator: CentresOperator | ShardedCentres
     if group is not None and deal is not None:
-        assert not isinstance(points, StreamedPoints)
         operator = ShardedCentres(
             *(kernel, points, centres, n_outputs, deal, dealing_anyhow(n, group, device)),
             basis=preconditioner.V,
@@ -268,6 +267,8 @@ def _equations(
     p, workers = len(operator.centres), workers_for(y.device)
     if isinstance(operator, CentresOperator):
         return lambda: NormalEquations(p, y.shape[1], workers, y.device)
-    rows, kernel, deal = operator.rows, operator.kernel, operator.row_deal
-    largest = ROUNDING_ROOM * max(x.largest(kernel.diagonal) for x in (rows, operator.centres))
+    rows, diagonal, deal = operator.rows, operator.kernel.diagonal, operator.row_deal
+    largest = ROUNDING_ROOM * operator.centres.largest(diagonal)
+    if not isinstance(rows, StreamedPoints):  # whose k(x, x) must all be the same
+        largest = max(largest, ROUNDING_ROOM * rows.largest(diagonal))
     return lambda: SharedEquations(p, y, weight, largest, deal.n_blocks, workers, deal.group)
