@@ -30,6 +30,7 @@ from mercer.planning.cost_model import (
     LinkCosts,
     Shape,
     estimate,
+    estimate_with_centres,
     usable_memory,
 )
 from mercer.planning.memory import GIB, work_bytes
@@ -42,6 +43,8 @@ AT_ONCE = LinkCosts(rate=float("inf"), latency=0.0)
 # Values in the products of all steps: sums of the panel and the size of the step, changes of the other
 # batch for the second one of a panel, Z, and V c.
 STEPS = 1_000 * (100 + 50) + 10 * 50 * 50 + 10 * (100 + 50) * 10 + 10 * 100 * 10
+# The same of 200 centres, two panels.
+STEPS_OF_CENTRES = 200 * (100 + 50) + 2 * 50 * 50 + 2 * (100 + 50) * 10 + 2 * 100 * 10
 TRIANGLE = sum(100 * max(stop, 100) for stop in range(100, 1_001, 100))  # ten panels
 
 
@@ -52,6 +55,28 @@ def test_one_device_does_all_multiplications_of_an_epoch():
     assert found.first_epoch_seconds == TRIANGLE * 22 + Z + steps
     assert found.later_epoch_seconds == 1_000**2 * 22 + Z + steps
     assert found.kept == 0
+
+
+def test_fewer_centres_take_the_multiplications_of_their_columns_and_of_passes_over_them():
+    """200 centres in two panels of 100 rows, 400 temporary ones, and so 2.5 passes an epoch."""
+    found = estimate_with_centres(SHAPE, 200, 400, COUNTER, 0.0, 1)
+    values, Z, transposed = 1_000 * (200 + 200 + 100) * 22, 1_000 * 100 * 10, 1_000 * 200 * 4
+    of_pass = (200 * 200 + 200 * 100) * 22 + 2 * STEPS_OF_CENTRES
+    assert found.first_epoch_seconds == found.later_epoch_seconds
+    expected = values + Z + transposed + 2 * STEPS + 2.5 * of_pass
+    assert found.later_epoch_seconds == pytest.approx(expected)
+    kept = estimate_with_centres(SHAPE, 200, 400, COUNTER, 1e9, 1)
+    saved = 2.5 * ((200 * 200 + 200 * 100) * 22 - 200 * 200 * 2)
+    assert found.later_epoch_seconds - kept.later_epoch_seconds == pytest.approx(saved)
+
+
+def test_devices_share_out_the_columns_of_centres_but_not_the_steps():
+    one, four = (
+        estimate_with_centres(SHAPE, 200, 400, COUNTER, 0.0, ranks, AT_ONCE) for ranks in (1, 4)
+    )
+    shared = 1_000 * (400 * 22 + 100 * 10 + 200 * 4) + 2.5 * 200 * 200 * 22
+    saved = one.later_epoch_seconds - four.later_epoch_seconds
+    assert saved == pytest.approx(0.75 * shared)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -109,6 +109,24 @@ def test_fits_end_with_the_same_bits_on_any_number_of_ranks(pool, kinds):
                 assert again[2:] == (scores, size)
 
 
+def kept_values(n_centers):
+    """How kernel values would be kept if there were many of them."""
+    on_the_desk()
+    X, y = some_data(1_500)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(mercer.planning.keeping, "SMALL_BYTES", 0)
+        model = KernelRegressor(**{**FIXED, "batch_size": 100}, n_centers=n_centers).fit(X, y)
+    return model.plan_.kept_as, model.plan_.kept_memory, model.dual_coef_
+
+
+@pytest.mark.parametrize("n_centers", [None, 700])
+def test_one_rank_keeps_values_as_several_do(pool, n_centers):
+    one, *both = *pool.run(1, kept_values, n_centers), *pool.run(2, kept_values, n_centers)
+    for found in both:
+        assert found[:2] == (None, one[1])
+        np.testing.assert_array_equal(found[2], one[2])
+
+
 def unseeded():
     return fitted("unseeded")[0]
 

@@ -40,6 +40,11 @@ def fitted(kind, device):
     model = KernelRegressor(**FIXED, device=device)
     if kind == "stopped":
         model.set_params(early_stopping=True, precision="float64")
+    if kind.startswith("centres"):
+        model.set_params(n_centers=700, batch_size=100, subsample_size=300)
+    if kind == "centres, solved":
+        mine = {"batch_size": "auto", "subsample_size": "auto", "n_centers": 150}
+        model.set_params(**mine)
     rank, size = dist.get_rank(), dist.get_world_size()
     ends = [0, *[100 + 40 * i for i in range(size - 1)], N]  # uneven
     mine = slice(ends[rank], ends[rank + 1])
@@ -75,3 +80,15 @@ def test_shares_train_on_a_device_with_the_bits_of_one_rank_that_has_all_rows(po
             np.testing.assert_array_equal(again, weights, err_msg=f"{size} ranks")
         own = np.concatenate([rank[1] for rank in found])
         np.testing.assert_allclose(own, predictions, atol=2e-5 * predictions.std())
+
+
+@pytest.mark.parametrize("kind", ["centres, solved", pytest.param("centres", marks=pytest.mark.slow)])
+def test_fewer_centres_train_on_a_device_with_the_bits_of_one_rank(pool, kind):
+    ((weights, predictions, *_),) = pool.run(1, fitted, kind, "cuda:0")
+    found = pool.run(3, fitted, kind, "cuda:0")
+    for again, _, dealt, device, ran in found:
+        assert (dealt, device) == (False, "cuda:0")  # all ranks have the centres
+        assert ran > 0
+        np.testing.assert_array_equal(again, weights)
+    own = np.concatenate([rank[1] for rank in found])
+    np.testing.assert_allclose(own, predictions, atol=2e-5 * predictions.std())

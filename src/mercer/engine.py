@@ -42,6 +42,7 @@ from mercer.files.origin import Origin
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
+from mercer.method.projection import WATCHED_ROWS
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
@@ -57,7 +58,6 @@ from mercer.selection.setting import SettingRequest
 from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
-from mercer.training.delayed import WATCHED_ROWS
 from mercer.training.events.agreement import Agreement
 from mercer.training.events.dispatch import Dispatch, Events
 from mercer.training.events.interrupts import interrupts
@@ -365,6 +365,7 @@ def _training(
             watched=watched,
             sample_weight=weight,
             loss_unit=data.loss_unit,
+            group=group,
         )
     return assemble(
         machine.kernel,

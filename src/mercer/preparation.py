@@ -25,19 +25,19 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
-from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
+from mercer.planning.centres import TIMED_COLUMNS, auto_centres, choose_with_centres, value_seconds
 from mercer.planning.choose import Requests, choose
-from mercer.planning.direct import direct_plan, is_small
+from mercer.planning.direct import SPECTRUM_POINTS, direct_plan, is_small
 from mercer.planning.epochs import expected_epochs
 from mercer.planning.memory import data_limit, stream_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource, with_memory
-from mercer.planning.together import exchange_seconds, resource_of_all
+from mercer.planning.together import Together, exchange_seconds, resource_of_all
 from mercer.processes.group import Group
 from mercer.processes.seats import sharing
 from mercer.selection.setting import Chosen, SettingRequest, choose_setting
-from mercer.training.assemble import dealing
+from mercer.training.assemble import dealing, dealing_anyhow
 from mercer.training.problem import Data, Problem, rows_each, streamed_points, training_points
 from mercer.training.stopping import Limits
 
@@ -92,7 +92,7 @@ def prepare(
         chosen = replace(chosen, ridge=max(chosen.ridge, JITTER))
     # Until there is a plan, points that are dealt to the ranks are dealt in panels of any kind.
     n, device = len(data.rows), settings.device
-    anyhow = None if solves else dealing(n, 0, panel_rows(device), ranks, device)
+    anyhow = None if solves else dealing_anyhow(n, ranks, device)
     points = training_points(data, chosen.inputs, like, limit, anyhow)
     if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
         chosen = _choose_setting(data, settings, resource, False, solves, on_stage, ranks)
@@ -122,6 +122,7 @@ def prepare(
                 data.n_held_out,
                 data_on_disk=rows_each(points) > limit,
                 keeps=settings.limits.max_iter > 1,
+                coded=group is None,
             )
         if resource.rates is not None:
             on_stage("timing a few panels")
@@ -148,44 +149,45 @@ def prepare(
             )
         return plan, preconditioner
 
-    value = _value_seconds(settings, kernel, points, y.shape[1], resource)
+    panel = slice(0, panel_rows(y.device))
+    exchange = exchange_seconds(ranks, y[panel].double())
+    dealt = isinstance(points, DealtPoints)
+    points_exchange = exchange_seconds(ranks, points[panel].rows) if dealt else 0.0
+    together = Together.of(group, exchange / y.shape[1], points_exchange if dealt else None)
+    value = None if solves else _value_seconds(settings, kernel, points, y.shape[1], resource, ranks)
+    p: int | None = None
     if data.centers is not None:
-        p: int | None = len(data.centers)
+        p = len(data.centers)
     else:
-        p = _n_centers(settings, len(y), len(points), value, resource, data.stream is not None)
-    if p is not None and ranks.size > 1:
-        if settings.n_centers != "auto" or data.centers is not None:
-            raise ValueError(
-                f"Several ranks train with every row as a centre. Got {p:,} centres: use one rank, or "
-                "n_centers=None."
-            )
-        p = None
+        streams = data.stream is not None
+        p = _n_centers(settings, len(y), len(points), value, resource, streams, together)
     if p is not None and not solves:
-        assert isinstance(points, Points)
-        centres, known = points[:p], points
+        centres, known = points[:p], points[: max(p + FRESH_POINTS, SPECTRUM_POINTS)]
         if data.centers is not None:
             centres = chosen.inputs.points(data.centers, None, like, as_floats=True)
             known = centres.followed_by(points[:FRESH_POINTS])
         on_disk = data.stream is not None or rows_each(points) > limit
         n_held_out = data.n_held_out
         left = resource if data.stream is None else _beside_stream(resource, data, len(y))
-        plan, preconditioner = choose_with_centres(
-            *(kernel, known, p, y.shape[1], left, ridge, requests, n_held_out, on_disk),
-            n_rows=len(y),
-            value=value,
-            solves=_may_solve_centres(data, settings, ridge, kernel),
-        )
+
+        def made_with_centres() -> tuple[Plan, LevelledKernel]:
+            with _all_cores(ranks):
+                return choose_with_centres(
+                    *(kernel, known, p, y.shape[1], left, ridge, requests, n_held_out, on_disk),
+                    n_rows=len(y),
+                    value=value,
+                    solves=_may_solve_centres(data, settings, ridge, kernel, group),
+                    together=together,
+                )
+
+        plan, preconditioner = ranks.decided(made_with_centres)
         machine = KernelMachine(kernel, chosen.inputs, centres, y.new_zeros(p, y.shape[1]), units)
         rows = streamed_points(data, machine) or points
-        noted = (*plan.notes, *((chosen.note,) if chosen.note else ()))
-        preparation = chosen.inputs.describe()
-        plan = replace(plan, kernel=str(chosen.kernel), preparation=preparation, notes=noted)
+        notes = tuple(note for note in (chosen.note, _idle(plan, ranks, device)) if note is not None)
+        preparation, notes = chosen.inputs.describe(), (*plan.notes, *notes)
+        plan = replace(plan, kernel=str(chosen.kernel), preparation=preparation, notes=notes)
         found = (chosen.kernel, chosen.ridge, machine, preconditioner, plan, y)
         return Problem(*found, chosen.selection, chosen.left_out, rows)
-    panel = slice(0, panel_rows(y.device))
-    exchange = exchange_seconds(ranks, y[panel].double())
-    dealt = isinstance(points, DealtPoints)
-    points_exchange = exchange_seconds(ranks, points[panel].rows) if dealt else 0.0
     plan, preconditioner = ranks.decided(made)
     if dealt:
         del points
@@ -210,22 +212,41 @@ def prepare(
 
 
 def _value_seconds(
-    settings: Settings, kernel: Kernel, points: AnyPoints, n_outputs: int, resource: Resource
+    settings: Settings,
+    kernel: Kernel,
+    points: AnyPoints,
+    n_outputs: int,
+    resource: Resource,
+    group: Group,
 ) -> float | None:
-    """Seconds of a kernel value, where the number of centres may depend on it or the plan tells it."""
-    wants = settings.n_centers is not None and len(points) >= FEWEST_TIMED
-    if not wants or not isinstance(points, Points):
+    """Seconds of a kernel value, where the number of centres may depend on it or the plan tells it.
+
+    In a group, it is that of the device of rank 0, on all its cores.
+    """
+    if settings.n_centers is None or len(points) < FEWEST_TIMED:
         return None
-    return value_seconds(kernel, points, n_outputs, resource)
+    few = points[:TIMED_COLUMNS]
+
+    def measured() -> float | None:
+        with _all_cores(group):
+            return value_seconds(kernel, few, n_outputs, resource)
+
+    return group.decided(measured)
 
 
 def _n_centers(
-    settings: Settings, n: int, known: int, value: float | None, resource: Resource, streams: bool
+    settings: Settings,
+    n: int,
+    known: int,
+    value: float | None,
+    resource: Resource,
+    streams: bool,
+    together: Together,
 ) -> int | None:
     """The number of centres for n rows, of which `known` are here; None for every row."""
     wanted = settings.n_centers
     if wanted == "auto":
-        wanted = auto_centres(n, value, resource)
+        wanted = auto_centres(n, value, resource, together)
         if streams:
             most = max(1, known // 2)
             wanted = most if wanted is None else min(wanted, most)
@@ -245,12 +266,12 @@ def _n_centers(
 
 
 def _beside_stream(resource: Resource, data: Data, n: int) -> Resource:
-    """What the rows that are read ahead, the sample and the targets of a stream leave."""
+    """What the rows that are read ahead, the sample and the targets of a stream leave, on each rank."""
     assert data.stream is not None
     block = data.stream.rows.block
     held = stream_bytes(n, len(data.X), block, data.X.shape[1], data.X.dtype.itemsize)
-    usable = max(resource.usable - held, LEAST_BESIDE_STREAM * resource.usable)
-    return with_memory(resource, usable)
+    usable = resource.usable_each
+    return with_memory(resource, max(usable - held, LEAST_BESIDE_STREAM * usable))
 
 
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
@@ -269,9 +290,13 @@ def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
     )
 
 
-def _may_solve_centres(data: Data, settings: Settings, ridge: float, kernel: Kernel) -> bool:
+def _may_solve_centres(
+    data: Data, settings: Settings, ridge: float, kernel: Kernel, group: Group | None
+) -> bool:
     """Whether the equations of few centres may be solved at once: nothing is fixed that belongs to
     descent, and where there is no ridge, no held-out part says when to stop."""
+    if data.stream is not None and group is not None and not kernel.translation_invariant:
+        return False  # their sums would need a bound on k(x, x) before all rows are seen
     return (
         settings.requests == Requests()
         and widest(settings.device) == torch.float64
@@ -299,8 +324,12 @@ def _all_cores(group: Group) -> AbstractContextManager[None]:
 
 def _idle(plan: Plan, group: Group, device: torch.device) -> str | None:
     """A note where there are more ranks than parts to be shared out."""
-    deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device)
-    busy = 1 if plan.direct else deal.busy_ranks
+    p = plan.n_centers
+    if p is None:
+        deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device)
+        busy = 1 if plan.direct else deal.busy_ranks
+    else:  # columns are shared out, or rows
+        busy = dealing_anyhow(plan.n if plan.direct else p + plan.n_temporary, group, device).busy_ranks
     if busy == group.size:
         return None
     return f"{group.size - busy} of {group.size} ranks are idle: the data is too small for so many"

@@ -17,6 +17,7 @@ from torch import Tensor
 from mercer.data.held import Held
 from mercer.data.points import Points, byte_points
 from mercer.data.rows import as_integers, chunk_length
+from mercer.data.streams import StreamedPoints
 from mercer.processes.group import Group, RankError
 
 
@@ -171,3 +172,29 @@ class PassingRows:
 
 
 AnyPoints: TypeAlias = Points | DealtPoints
+
+
+class PanelPoints:
+    """The points of one panel after another; those that come next are sent while one is worked on."""
+
+    def __init__(self, points: AnyPoints | StreamedPoints) -> None:
+        self.points = points
+        self._last: tuple[slice, Points] | None = None  # what was asked for last
+        self._sending: Sending | None = None
+
+    def of(self, rows: slice) -> Points:
+        """The points of a panel, which begin at the address of an allocation."""
+        if self._last is not None and self._last[0] == rows:
+            return self._last[1]
+        sending = self._sending
+        if sending is not None and sending.rows == rows and isinstance(self.points, DealtPoints):
+            found, self._sending = self.points.arrived(sending), None
+        else:
+            found = self.points[rows].aligned()
+        self._last = (rows, found)
+        return found
+
+    def send(self, rows: slice) -> None:
+        """Begin to send the points of a panel, if each rank holds only some; all ranks call this."""
+        if isinstance(self.points, DealtPoints):
+            self._sending = self.points.sending(rows)

@@ -94,6 +94,10 @@ class Points:
         # Those of bytes are exact.
         if self.is_bytes or self.rows.data_ptr() % ADDRESS_BYTES == 0:
             return self
+        return self.copied()
+
+    def copied(self) -> Points:
+        """The same points in memory of their own."""
         if self.extended is None:
             return replace(self, x=self.x.clone())
         return self._stored(self.extended.clone(), self.beyond)

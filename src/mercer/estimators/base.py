@@ -31,7 +31,14 @@ from mercer.estimators.ranks import cores_for, facts, own_decision, saved_run, s
 from mercer.estimators.row_share import RowShare, rows_of
 from mercer.estimators.saved_model import save
 from mercer.estimators.settings import origin_of, settings_of
-from mercer.estimators.shares import has_shares, joined, own_rows, shared_training_data, whole
+from mercer.estimators.shares import (
+    all_have_streams,
+    has_shares,
+    joined,
+    own_rows,
+    shared_training_data,
+    whole,
+)
 from mercer.estimators.streams import first_pass, refuse_with_stream
 from mercer.estimators.targets import Targets, Unseen
 from mercer.estimators.training import run
@@ -195,10 +202,11 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     ) -> list[str]:
         """Fit and set the fitted attributes; what the user should know of the result."""
         if is_stream(X, y):
-            refuse_with_stream(sample_weight=sample_weight, ranks=group)
-            known = first_pass(self, X, None if resume is None else Saved.read(resume))
+            refuse_with_stream(sample_weight=sample_weight)
+            all_have_streams(group)
+            known = first_pass(self, X, resume, group)
             if not known.is_whole:
-                notes = train_on_stream(self, known, X_val, y_val, resume, centers, events)
+                notes = train_on_stream(self, known, X_val, y_val, resume, centers, events, group)
                 return [*notes, *([] if self.columns_ is None else self.columns_.losses)]
             X, y, sample_weight = known.whole()
             targets, y = self._read_targets(y)
@@ -244,10 +252,11 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         model.random_state = copy.deepcopy(self.random_state)  # drawing from a generator changes it
         with ranks(find_device(self.device)) as group, threads(self.n_jobs, cores_for(group)):
             if is_stream(X, y):
-                refuse_with_stream(sample_weight=sample_weight, ranks=group)
-                known = first_pass(model, X)
+                refuse_with_stream(sample_weight=sample_weight)
+                all_have_streams(group)
+                known = first_pass(model, X, None, group)
                 if not known.is_whole:
-                    return plan_for_stream(model, known, resource)
+                    return plan_for_stream(model, known, resource, group)
                 X, y, sample_weight = known.whole()
                 targets, y = model._read_targets(y)
             else:

@@ -12,12 +12,16 @@ from mercer.data.rows import Array
 from mercer.engine import Data, Events, Plan, Resource, Saved, pass_over, prepare
 from mercer.estimators.holdout import holds_out
 from mercer.estimators.parameters import check_parameters
+from mercer.estimators.ranks import facts, saved_run
 from mercer.estimators.settings import settings_of
+from mercer.estimators.shares import whole
 from mercer.estimators.streams import FirstPass, StreamData, stream_origin, streamed_data
 from mercer.estimators.targets import Targets
 from mercer.estimators.training import run, set_dual_coef, set_importances
 from mercer.estimators.validation import as_numpy, held_out_data, more_rows, own_centers
 from mercer.operators.workers import threads
+from mercer.processes.group import Group
+from mercer.processes.sameness import check_same
 
 # Centres that `partial_fit` takes from the rows of its first call, unless told how many.
 MOST_FIRST_CENTRES = 4_000
@@ -31,9 +35,10 @@ def train_on_stream(
     resume: Any,
     centers: Any,
     events: Events,
+    group: Group | None = None,
 ) -> list[str]:
     """Fit on a stream of which only a sample fits into memory."""
-    X_val, y_val = held_out_data(model, X_val, y_val)
+    X_val, y_val = held_out_data(model, *whole(X_val, y_val, group))
     found, targets, y, weight = _stream_data(model, known, X_val is None)
     data, rows = found.data, None
     if X_val is not None and y_val is not None:
@@ -45,15 +50,21 @@ def train_on_stream(
         data = replace(data, centers=rows, numbers=numbers)
     y_given = None if X_val is None else y_val
     origin = stream_origin(model, known, targets, y, weight, X_val, y_given, rows)
-    saved = None if resume is None else Saved.read(resume, origin)
-    options = {"resume": saved, "held_out": found.held_out, "origin": origin}
+    if group is None:
+        saved = None if resume is None else Saved.read(resume, origin)
+    else:
+        check_same(group, facts(model, origin))
+        saved = saved_run(resume, model.callbacks, origin, group)
+    options = {"resume": saved, "held_out": found.held_out, "origin": origin, "group": group}
     return run(model, data, targets, settings_of(model), y[found.sampled], y_val, events, **options)
 
 
-def plan_for_stream(model: Any, known: FirstPass, resource: Resource | None) -> Plan:
+def plan_for_stream(
+    model: Any, known: FirstPass, resource: Resource | None, group: Group | None = None
+) -> Plan:
     """The plan that a fit on the stream would follow."""
     found, *_ = _stream_data(model, known, True)
-    return prepare(found.data, settings_of(model, resource)).plan
+    return prepare(found.data, settings_of(model, resource), group=group).plan
 
 
 def _stream_data(

@@ -14,9 +14,9 @@ class RowShare:
     Outside a process group, the share is all there is.
 
     `fit` ends with the same weights as if each rank had been given all rows.  Each rank holds about its
-    share of the points, also in the fitted model: `predict` and `save` then need all ranks at once, and
-    a saved model loads anywhere.  `predict` gives each rank the predictions for its own rows, and
-    `score` is that of all rows.
+    share of the points, also in a fitted model with every row as a centre: `predict` and `save` then
+    need all ranks at once, and a saved model loads anywhere.  Fewer centres are on all ranks.  `predict`
+    gives each rank the predictions for its own rows, and `score` is that of all rows.
 
     Parameters
     ----------

@@ -47,6 +47,12 @@ def has_shares(X: Any, group: Group | None) -> bool:
     return given and group.size > 1
 
 
+def all_have_streams(group: Group | None) -> None:
+    """Raise if this rank has a stream and another one has not: each reads all rows itself."""
+    if group is not None:
+        check_same(group, {"kind of X": "a stream"})
+
+
 def shared_training_data(
     estimator: Any, X: Any, y: Any, sample_weight: Any, group: Group, *, y_numeric: bool
 ) -> tuple[SharedRows, Array, Array | None]:

@@ -20,6 +20,8 @@ from mercer.estimators.parameters import DECISIVE
 from mercer.estimators.targets import Targets
 from mercer.files.origin import Mark
 from mercer.planning.memory import FEATURES_SHARE, VALUE_BYTES, free_memory, parse_memory
+from mercer.processes.group import Group
+from mercer.processes.seats import sharing
 from mercer.training.problem import MOST_IN_BLOCK, Streamed, StreamMark
 
 # Rows that kernel, ridge, spectrum and centres are chosen from, if memory allows, for each centre and in
@@ -71,22 +73,24 @@ class FirstPass:
             yield X
 
 
-def first_pass(estimator: Any, rows: Any, saved: Saved | None = None) -> FirstPass:
+def first_pass(estimator: Any, rows: Any, resume: Any = None, group: Group | None = None) -> FirstPass:
     """Read the stream once: its targets, its length and a sample of its rows.
 
-    Where the run of a checkpoint goes on, the sample is drawn as it was for that.
+    Where the run of a checkpoint goes on, the sample is drawn as it was for that.  Every rank of a group
+    reads the whole stream, and draws the sample that rank 0 does.
     """
+    ranks = group or Group()
+    mark = None if resume is None else ranks.decided(lambda: Saved.read(resume).contents.stream)
     chunks = Chunks(estimator, rows)
-    mark = None if saved is None else saved.contents.stream
-    seed = seed_of(estimator.random_state) if mark is None else mark.seed
+    seed = ranks.from_first(seed_of(estimator.random_state)) if mark is None else mark.seed
     try:
-        return _first_pass(chunks, mark, seed)
+        return _first_pass(chunks, mark, seed, ranks)
     except NeedsColumns as needs:
         chunks.survey(needs.frames)
-        return _first_pass(chunks, mark, seed)
+        return _first_pass(chunks, mark, seed, ranks)
 
 
-def _first_pass(chunks: Chunks, mark: StreamMark | None, seed: int) -> FirstPass:
+def _first_pass(chunks: Chunks, mark: StreamMark | None, seed: int, group: Group) -> FirstPass:
     rng = np.random.default_rng(seed)
     sums, keys, numbers = Checksums(), np.zeros(0), np.zeros(0, dtype=int)
     sample: Array | None = None
@@ -94,7 +98,7 @@ def _first_pass(chunks: Chunks, mark: StreamMark | None, seed: int) -> FirstPass
     weights: list[Array] = []
     for X, y, weight in chunks:
         if mark is None:
-            mark = _mark(chunks.estimator, X.shape[1], seed)
+            mark = group.from_first(_mark(chunks.estimator, X.shape[1], seed, group))
         sample = X[:0].copy() if sample is None else sample
         targets.append(y)
         if weight is not None:
@@ -214,9 +218,11 @@ def _check_same(what: str, found: Array, known: Array, first: int) -> None:
     )
 
 
-def _mark(estimator: Any, d: int, seed: int) -> StreamMark:
+def _mark(estimator: Any, d: int, seed: int, group: Group) -> StreamMark:
     """How many rows may be in memory."""
-    memory = parse_memory(estimator.memory_limit) or free_memory() / 2
+    memory = parse_memory(estimator.memory_limit)
+    if memory is None:
+        memory = free_memory() / 2 / sharing(group.seats, group.rank)
     affordable = int(FEATURES_SHARE * memory / (2 * VALUE_BYTES * d))
     wanted = FEWEST_SAMPLED
     if isinstance(estimator.n_centers, int):

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.data.dealt_points import AnyPoints
-from mercer.data.points import Points
 from mercer.data.rows import Array, SharedRows
 from mercer.files.checks import FLOATS, check_indices, check_numbers, check_plan, expect, stored_tensor
 from mercer.files.container import contents_of, read_file, write_file
@@ -27,7 +25,7 @@ from mercer.planning.plan import Plan
 from mercer.processes.group import Group
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
-from mercer.training.assemble import dealing
+from mercer.training.assemble import dealing, dealing_anyhow
 from mercer.training.problem import (
     MOST_IN_BLOCK,
     Data,
@@ -133,7 +131,8 @@ class Saved:
 
     def _problem(self, data: Data, device: torch.device, memory: float | None, group: Group) -> Problem:
         contents = self.contents
-        dealt = isinstance(data.X, SharedRows) and not contents.plan.direct
+        solved = contents.plan.direct and contents.plan.n_centers is None
+        dealt = isinstance(data.X, SharedRows) and not solved
         plan = replace(contents.plan, ranks=group.size, dealt=dealt)
         like = torch.zeros((), dtype=getattr(torch, plan.precision), device=device)
         kernel, inputs = kernel_and_inputs(self.tensors, contents.machine)
@@ -145,6 +144,8 @@ class Saved:
         elif plan.data_on_disk:
             limit = 0.0
         deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device) if dealt else None
+        if dealt and plan.n_centers is not None:
+            deal = dealing_anyhow(plan.n, group, device)
         points = training_points(data, inputs, like, limit, deal)
         if memory is not None and data.stream is None:
             plan = replace(plan, data_on_disk=rows_each(points) > limit)
@@ -171,7 +172,7 @@ class Saved:
             y,
             contents.selection,
             self._left_out(len(data.Y), n_outputs),
-            streamed_points(data, machine) or _as_rows(points, plan),
+            streamed_points(data, machine) or (None if plan.n_centers is None else points),
         )
 
     def _left_out(self, n_rows: int, n_outputs: int) -> LeftOut | None:
@@ -204,11 +205,6 @@ class Saved:
             state.progress.stopping, patience=stopping.patience, tolerance=stopping.tolerance
         )
         return state
-
-
-def _as_rows(points: AnyPoints, plan: Plan) -> Points | None:
-    """The points to train on, where they are not the centres."""
-    return points if plan.n_centers is not None and isinstance(points, Points) else None
 
 
 def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: float) -> None:

@@ -29,6 +29,10 @@ from mercer.method.step import Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import SquareOperator
 
+# Centres whose kernel matrix is factorised in a second or two.
+MOST_FACTORISED = 3_000
+# Rows that are watched at the end of an epoch: their error shows whether steps are too long.
+WATCHED_ROWS = 2_048
 # Jitter of a factorisation, in units of the rounding error of K's spectrum.
 ROUNDINGS = 4.0
 

@@ -8,6 +8,8 @@ implementations differ only in how they compute it:
     refined  corrects products with tiles that are kept approximately
     sharded  this process's share of the columns, and the sum over processes
 
+`to_centres` and `sharded_centres` are the first and the last of these for fewer centres than rows.
+
 None of them knows about batches, steps or labels.
 """
 

@@ -62,7 +62,7 @@ class ExactSums:
 
         `bound` is one on the absolute value of any sum of some of the terms.
         """
-        largest = _largest_unit(bound)
+        largest = largest_unit(bound)
         totals = self._totals[..., :rows].zero_()
 
         def work(i: int, worker: int) -> None:
@@ -72,32 +72,40 @@ class ExactSums:
             lane.zero_()
             for job in lanes[i].jobs:
                 job(lane, self._scratch[worker])
-            self._add(totals[worker, :, :, span], lane, term, self._rest[worker, :, :length], largest)
+            term.copy_(lane)
+            rest = self._rest[worker, :, :length]
+            add_in_units(totals[worker, :, :, span], term, rest, largest)
 
         self.workers.run(work, len(lanes))
         return totals.sum(0) if len(totals) > 1 else totals[0].clone()
 
-    def _add(self, total: Tensor, lane: Tensor, term: Tensor, rest: Tensor, unit: float) -> None:
-        """Add a lane, (l, R), to a total, (n_units, l, R)."""
-        term.copy_(lane)
-        for i in range(self.n_units):
-            last = i + 1 == self.n_units
-            if not last:
-                rest.copy_(term)
-            shift = 1.5 * unit * 2.0**52
-            term.add_(shift).sub_(shift)
-            total[i].add_(term)
-            if not last:
-                torch.sub(rest, term, out=term)
-                unit *= 2.0**-NEXT_BITS
+
+def add_in_units(
+    total: Tensor, term: Tensor, rest: Tensor, unit: float, next_bits: int = NEXT_BITS
+) -> None:
+    """Add a term, in float64, to a total in units, (n_units, ...); overwrites the term.
+
+    `rest` is memory like the term.  `unit` is the largest one, each further one is 2^-`next_bits` as
+    large as the one before.
+    """
+    for i in range(len(total)):
+        last = i + 1 == len(total)
+        if not last:
+            rest.copy_(term)
+        shift = 1.5 * unit * 2.0**52
+        term.add_(shift).sub_(shift)
+        total[i].add_(term)
+        if not last:
+            torch.sub(rest, term, out=term)
+            unit *= 2.0**-next_bits
 
 
-def _largest_unit(bound: float) -> float:
+def largest_unit(bound: float) -> float:
     """A power of two that is about 2^-50 of the bound."""
     # Where there is nothing to add, or weights are not finite, any unit will do.
     return 2.0 ** (math.ceil(math.log2(bound)) - SUM_BITS) if 0 < bound < math.inf else 1.0
 
 
 def in_one(units: Tensor, dtype: torch.dtype) -> Tensor:
-    """A sum in units, (n_units, l, R), rounded once, (l, R)."""
+    """A sum in units, (n_units, ...), rounded once, (...)."""
     return units.flip(0).sum(0).to(dtype)

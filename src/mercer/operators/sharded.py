@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.dealt_points import AnyPoints, DealtPoints, Sending
+from mercer.data.dealt_points import AnyPoints, DealtPoints, PanelPoints
 from mercer.data.held import Held
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
@@ -161,9 +161,8 @@ class ShardedSquare:
         self._kept: dict[int, KeptPanel] = {}  # by first row
         self._end = 0  # the rows before it are kept
         self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
-        self._seen = (slice(0, 0), points.own(slice(0, 0)))  # the last panel that was asked for
+        self._arriving = PanelPoints(points)
         self._next: slice | None = None  # the panel after the one that will be asked for, if known
-        self._sending: Sending | None = None  # its points
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         return self._rectangle.times(weights, rows, columns)
@@ -174,7 +173,7 @@ class ShardedSquare:
         return self.kernel.block(a, a if same else self.points[columns], same=same)
 
     def diagonal(self, rows: slice) -> Tensor:
-        return self.kernel.diagonal(self._panel_points(rows))
+        return self.kernel.diagonal(self._arriving.of(rows))
 
     def comes_next(self, rows: slice) -> None:
         """Tell which panel follows the one that `panel` will be called for."""
@@ -185,7 +184,7 @@ class ShardedSquare:
         memory = self._room_for(rows) if kept is None else kept
         # Where all values are kept, no rank needs the points.
         evaluates = kept is None or stop > self._end
-        points = self._panel_points(rows if evaluates else slice(0, 0))
+        points = self._arriving.of(rows if evaluates else slice(0, 0))
         self._send_ahead()
         visited = Visited(rows, points, weights, stop, memory, kept is not None)
         own = self._own[: R * R].view(R, R) if memory is None else memory.own
@@ -221,23 +220,13 @@ class ShardedSquare:
             self._Z_end = rows.stop
         return PanelProducts(f, own, Z)
 
-    def _panel_points(self, rows: slice) -> Points:
-        """The points of a panel, which may have to be sent; once for all that a visit needs."""
-        if self._seen[0] != rows:
-            sending = self._sending
-            if sending is not None and sending.rows == rows and isinstance(self.points, DealtPoints):
-                self._seen, self._sending = (rows, self.points.arrived(sending)), None
-            else:
-                self._seen = (rows, self.points[rows].aligned())
-        return self._seen[1]
-
     def _send_ahead(self) -> None:
         """Begin to send the points of the panel that comes next, if its values are to be evaluated."""
         rows, self._next = self._next, None
         if rows is None or not isinstance(self.points, DealtPoints) or rows.stop <= self.s:
             return
         if rows.start not in self._kept or self._end < len(self.points):
-            self._sending = self.points.sending(rows)
+            self._arriving.send(rows)
 
     def _evaluate_own(self, points: Points, own: Tensor) -> None:
         self.kernel.block(points, points, same=True, out=own)

@@ -20,7 +20,15 @@ from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
 from mercer.operators.summation import Scratch, Tile, pieces, shaped, tile_elements
-from mercer.operators.tiled import TiledOperator
+from mercer.operators.tiled import TiledOperator, panel_rows
+
+# Rows of a panel that is descended on, where there are fewer centres: fewer rows would take as long.
+FEWEST_AT_ONCE = 128
+
+
+def rows_with_centres(p: int, device: torch.device) -> int:
+    """Rows that are best evaluated together with p centres: steps need their own values, too."""
+    return min(panel_rows(device), max(p, FEWEST_AT_ONCE))
 
 
 class CentresOperator:
@@ -97,6 +105,13 @@ class CentresOperator:
 
         self._tiled.summation.workers.run(work, len(parts))
         return found
+
+    def complete(self, sums: Tensor) -> None:
+        """Complete sums of what `transposed` gave, (p, k), which here are complete."""
+
+    def own_parts(self, rows: slice) -> list[slice]:
+        """Of the rows of a panel, those that this process evaluates with all centres, in parts."""
+        return [rows]
 
     def values(self, rows: slice) -> Tensor:
         """K(centres, rows), (p, R), until the next panel."""

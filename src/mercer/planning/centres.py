@@ -8,7 +8,8 @@ takes
     n p² / w            kept values read, or evaluated again: a pass over the centres for every w rows
 
 so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.  To
-predict the time of an epoch, one panel is worked on as in training, and the rest is counted.
+predict the time of an epoch, one panel is worked on as in training, and the rest is counted.  Several
+ranks share out the columns; the values of a panel's rows among one another are the work of all.
 
 Few centres have their equations solved at once instead (`direct.py`), where that is predicted to be
 sooner than the epochs of descent.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
@@ -34,9 +36,10 @@ from mercer.operators.workers import small_operations
 from mercer.planning.choose import ELEMENTWISE_FEATURES, SUBSAMPLE_SIZE, Requests, choose
 from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
 from mercer.planning.keeping import keeping
-from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes
+from mercer.planning.memory import centres_bytes, centres_data_bytes, kept_bytes, repeated_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource
+from mercer.planning.together import Together
 from mercer.stopwatch import Stopwatch, fastest
 
 # A run that is predicted to take no longer has every row as a centre; otherwise the number of centres is
@@ -83,12 +86,19 @@ def all_centres_seconds(n: int, value: float) -> float:
     return n * n * value * (COUNTED_EPOCHS - 0.5)
 
 
-def auto_centres(n: int, value: float | None, resource: Resource) -> int | None:
+def auto_centres(
+    n: int, value: float | None, resource: Resource, together: Together = Together()
+) -> int | None:
     """The number of centres for n rows, a kernel value taking so many seconds; None for all of them."""
-    if value is None or all_centres_seconds(n, value) <= SHORT_SECONDS:
+    if value is None:
+        return None
+    value /= together.devices
+    if all_centres_seconds(n, value) <= SHORT_SECONDS:
         return None
     in_time = SHORT_SECONDS / (COUNTED_EPOCHS * n * value * 1.5)
-    in_memory = math.sqrt(CENTRES_SHARE * resource.usable_each)  # half of p² in 16 bits
+    # Half of p² in 16 bits; in a group as they are, over the memory of all ranks.
+    each = resource.element_size / 2 if together.is_group else 1
+    in_memory = math.sqrt(CENTRES_SHARE * resource.usable / each)
     most = min(in_time, in_memory, n / 2)
     p = FEWEST_CENTRES * 2 ** max(0, int(math.log2(max(1.0, most / FEWEST_CENTRES))))
     return p if p < n else None
@@ -107,21 +117,28 @@ def choose_with_centres(
     n_rows: int | None = None,
     value: float | None = None,
     solves: bool = False,
+    together: Together = Together(),
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
 
     The points may be a sample of `n_rows`.  `value` is the time of a kernel value, if it is known.
-    `solves` allows to solve the equations at once.
+    `solves` allows to solve the equations at once.  `together` says how ranks share out the work.
     """
     n, d = n_rows or len(points), points.shape[1]
     feature = 1.0 if resource.rates is None else resource.rates.feature
     counted = (d + n_outputs + ELEMENTWISE_FEATURES) * feature if value is None else value
-    if solves and solves_centres(n, p, n_outputs, counted, feature, COUNTED_EPOCHS, resource):
+    of_run: dict[str, Any] = {
+        "data_on_disk": data_on_disk,
+        "n_held_out": n_held_out,
+        "dealt": together.dealt,
+    }
+    P = together.devices
+    if solves and solves_centres(n, p, n_outputs, counted, feature, COUNTED_EPOCHS, resource, P):
         plan, nothing = direct_centres_plan(kernel, points, n, p, n_outputs, resource, ridge)
-        plan = replace(plan, data_on_disk=data_on_disk, n_held_out=n_held_out)
+        plan = replace(plan, **of_run)
         if value is not None:
-            seconds = normal_seconds(n, p, value, feature)
-            plan = _with_seconds(plan, seconds, 1, all_centres_seconds(n, value))
+            seconds = normal_seconds(n, p, value, feature, P)
+            plan = _with_seconds(plan, seconds, 1, all_centres_seconds(n, value / P))
         return plan, nothing
     # Estimates need points that are not in the subsample, and all of that are centres.
     few = points[: p + FRESH_POINTS]
@@ -138,12 +155,15 @@ def choose_with_centres(
     size, q = resource.element_size, plan.preconditioner_rank
     m = requests.batch_size or plan.batch_size
     rows = max(m, panel_rows(points.device))
-    kept = keeping(kernel, few[:p], plan.subsample_size, q, min(m, p), n_held_out, size)
+    ranks, stored = resource.ranks, 1 if points.is_bytes else size
+    coded = ranks == 1 and not together.is_group
+    kept = keeping(kernel, few[:p], plan.subsample_size, q, min(m, p), n_held_out, size, coded=coded)
+    work = centres_bytes(n, p, p, rows, n_outputs, plan.subsample_size, size, ranks)
     kept_memory = kept_bytes(
         resource.usable,
-        work=centres_bytes(n, p, p, rows, n_outputs, plan.subsample_size, size),
-        data=0.0 if data_on_disk else data_bytes(n, d, 1, 1 if points.is_bytes else size, None),
-        held_out=n_held_out,
+        work=work + repeated_bytes(p, rows + q, ranks, size),
+        data=0.0 if data_on_disk else centres_data_bytes(n, p, d, ranks, stored, together.dealt),
+        held_out=ranks * n_held_out,
         d=d,
         wanted=kept.wanted,
         element_size=size,
@@ -163,18 +183,20 @@ def choose_with_centres(
         batch_size=min(m, n),
         kept_memory=kept_memory,
         kept_as=kept.code,
-        data_on_disk=data_on_disk,
-        n_held_out=n_held_out,
         n_centers=p,
         n_temporary=temporary,
+        **of_run,
     )
     if value is None:
         return plan, levelled
     panel = _panel_seconds(kernel, few, plan, levelled)
-    # A pass over the centres takes their steps, and reads all values of K over them.
-    projection = panel.steps * p / panel.rows + relative * p * p * value
-    epoch = n / panel.rows * panel.all_with(temporary / 2) + n / temporary * projection
-    every = all_centres_seconds(n, value)
+    # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what
+    # panels added to the values and to the gradient, and the sums of the pass.
+    projection = panel.steps * p / panel.rows + relative * p * p * value / P
+    projection += 3 * n_outputs * together.sums * p / panel.rows
+    of_panel = panel.all_with(temporary / 2, together) + (n_outputs + q) * together.sums
+    epoch = n / panel.rows * max(of_panel, together.points) + n / temporary * projection
+    every = all_centres_seconds(n, value / P)
     return _with_seconds(plan, epoch, COUNTED_EPOCHS, every), levelled
 
 
@@ -198,9 +220,12 @@ class PanelSeconds:
     transposed: float  # products with the centres, after the steps
     steps: float
 
-    def all_with(self, temporary: float) -> float:
-        """Of a panel with so many temporary centres before it."""
-        return self.values * (1 + temporary / self.columns) + self.transposed + self.steps
+    def all_with(self, temporary: float, together: Together = Together()) -> float:
+        """Of a panel with so many temporary centres before it; every rank evaluates its own rows."""
+        own, shared = self.rows, self.columns - self.rows + temporary
+        columns = own * together.ranks_each + shared / together.devices
+        transposed = self.transposed / together.devices
+        return self.values * columns / self.columns + transposed + self.steps
 
 
 def _panel_seconds(kernel: Kernel, few: Points, plan: Plan, levelled: LevelledKernel) -> PanelSeconds:

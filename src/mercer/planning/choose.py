@@ -104,10 +104,12 @@ def choose(
     n_held_out: int = 0,
     data_on_disk: bool = False,
     keeps: bool = True,
+    coded: bool = True,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for training points in random order; the first s are the subsample.
 
-    `keeps` says whether kernel values may be kept: a single epoch has no use for them.
+    `keeps` says whether kernel values may be kept: a single epoch has no use for them.  `coded` says
+    whether in 16 bits: the ranks of a group keep them as they are.
     """
     n, d = points.shape
     with small_operations(points.device):  # the same numbers for any number of threads
@@ -123,7 +125,7 @@ def choose(
     size, dealt = resource.element_size, isinstance(points, DealtPoints)
     stored = 1 if points.is_bytes else points.dtype.itemsize
     rows, ranks = max(m, panel_rows(points.device)), resource.ranks
-    kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=ranks == 1)
+    kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=coded and ranks == 1)
     plan = Plan(
         **of_the_run(kernel, points, n_outputs, resource),
         capacity_batch_size=batch.m_C,

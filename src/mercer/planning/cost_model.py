@@ -11,6 +11,12 @@ the share of it that is kept, and r the seconds of a kept value, read as it is a
 block, and what is read transposed, is the work of the devices that have blocks of the panel, P' = min(P,
 B).  The own block of a panel, R × R, and its steps are the same work on all devices.
 
+With p centres and w temporary ones, every epoch takes
+
+    n ((p + w / 2) v / P + R v + s q a / P + 2 p r / P) + steps + exchanges + n / w passes
+
+and a pass over the centres takes p² r / P, or p² v / P where K over them is not kept, and their steps.
+
 An exchange adds up the sums of a panel in a ring: each device sends 2 (P - 1) messages of 1/P of them.
 It counts in full, although the own block is evaluated and multiplied meanwhile.
 Points that are dealt to the devices are sent in the same way, a panel ahead, so they take time only
@@ -31,11 +37,14 @@ from types import MappingProxyType
 from mercer.method.schedule import first_epoch_values
 from mercer.operators.sharded import DEVICE_BLOCK_COLUMNS
 from mercer.operators.tiled import DEVICE_PANEL_ROWS
+from mercer.operators.to_centres import FEWEST_AT_ONCE
 from mercer.planning.keeping import wanted_bytes
 from mercer.planning.memory import (
     DEVICE_RESERVED_SHARE,
     FLOAT32_BYTES,
     GIB,
+    centres_bytes,
+    centres_data_bytes,
     data_bytes,
     in_words,
     kept_bytes,
@@ -211,6 +220,52 @@ def estimate(
     return Estimate(first, later, needed, kept, c, needed <= memory)
 
 
+def estimate_with_centres(
+    shape: Shape,
+    p: int,
+    temporary: int,
+    device: DeviceCosts,
+    memory: float,
+    ranks: int,
+    link: LinkCosts | None = None,
+) -> Estimate:
+    """The same with p centres and some temporary ones; several devices have the points dealt to them."""
+    n, d, l, s, q = shape.n, shape.d, shape.l, min(shape.s, p), shape.q
+    R = min(device.rows, max(p, FEWEST_AT_ONCE), n)
+    dealt = ranks > 1
+    needed = centres_bytes(n, p, temporary, R, l, s, FLOAT32_BYTES, ranks)
+    needed += centres_data_bytes(n, p, d, ranks, FLOAT32_BYTES, dealt)
+    needed = needed / ranks + (passing_bytes(R, d, FLOAT32_BYTES) if dealt else 0.0)
+    whole = wanted_bytes(p, first_epoch_values(p, s, R), q, FLOAT32_BYTES, None)
+    kept = kept_bytes(
+        ranks * memory,
+        work=ranks * needed + repeated_bytes(p, R + q, ranks, FLOAT32_BYTES),
+        data=0.0,
+        held_out=0,
+        d=0,
+        wanted=whole,
+        element_size=FLOAT32_BYTES,
+    )
+    c = kept / whole
+
+    def at_work(columns: float) -> int:
+        return min(ranks, math.ceil(columns / device.block))
+
+    columns, v = p + temporary / 2, device.evaluated(d, l)
+    epoch = n * (columns * v / at_work(columns) + R * v)
+    epoch += n * s * q * device.multiply_add / at_work(s) + n * p * device.kept(2 * l) / at_work(p)
+    epoch += math.ceil(n / R) * device.panel + _step_seconds(shape, device, R, shuffled=True)
+    points = _exchange_seconds(shape, R, ranks, link, FLOAT32_BYTES * (d + 2)) if dealt else 0.0
+    epoch = max(epoch, points) + _exchange_seconds(shape, R, ranks, link, SUM_BYTES * (l + q))
+    # A pass over the centres, after what panels added to values and gradient was sent.
+    centres = replace(shape, n=p)
+    of_pass = c * p * p * device.kept(l) / at_work(p)
+    of_pass += (1 - c) * p * (p / at_work(p) + R) * v + _step_seconds(centres, device, R, shuffled=True)
+    of_pass += _exchange_seconds(centres, R, ranks, link, SUM_BYTES * 3 * l)
+    epoch += n / temporary * of_pass
+    return Estimate(epoch, epoch, needed, kept, c, needed <= memory)
+
+
 def with_estimated_seconds(
     plan: Plan, device: DeviceCosts, memory: float, link: LinkCosts | None
 ) -> Plan:
@@ -221,8 +276,12 @@ def with_estimated_seconds(
     shape = Shape(
         plan.n, plan.d, plan.n_outputs, plan.subsample_size, plan.preconditioner_rank, plan.batch_size
     )
-    dealt = plan.ranks > 1
-    found = estimate(shape, device, memory, plan.ranks, link, dealt=dealt)
+    dealt, p = plan.ranks > 1, plan.n_centers
+    if p is None:
+        found = estimate(shape, device, memory, plan.ranks, link, dealt=dealt)
+    else:
+        parts = (device, memory, plan.ranks, link)
+        found = estimate_with_centres(shape, p, plan.n_temporary, *parts)
     notes = plan.notes
     if not found.fits:
         notes += (

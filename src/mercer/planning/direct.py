@@ -81,20 +81,28 @@ def direct_plan(
     return plan, nothing_levelled(points.squared_norms)
 
 
-def normal_seconds(n: int, p: int, value: float, feature: float) -> float:
+def normal_seconds(n: int, p: int, value: float, feature: float, devices: int = 1) -> float:
     """Of adding up and solving the equations of p centres, a kernel value and a multiplication in
-    float32 taking so long."""
-    return n * p * value + DOUBLE_WORK * feature * (n * p * (p + GRAM_BLOCK) / 2 + 3 * p**3)
+    float32 taking so long.  Several devices share out the rows, and each solves."""
+    adding = n * p * value + DOUBLE_WORK * feature * n * p * (p + GRAM_BLOCK) / 2
+    return adding / devices + DOUBLE_WORK * feature * 3 * p**3
 
 
 def solves_centres(
-    n: int, p: int, n_outputs: int, value: float, feature: float, epochs: int, resource: Resource
+    n: int,
+    p: int,
+    n_outputs: int,
+    value: float,
+    feature: float,
+    epochs: int,
+    resource: Resource,
+    devices: int = 1,
 ) -> bool:
     """Whether the equations of p centres are solved sooner than so many epochs end, in the memory."""
     size = resource.element_size
     needed = normal_bytes(n, p, panel_rows(torch.device(resource.device)), n_outputs, size)
-    descent = epochs * EPOCH_VALUES * n * p * value
-    return needed <= resource.usable_each and normal_seconds(n, p, value, feature) <= descent
+    descent = epochs * EPOCH_VALUES * n * p * value / devices
+    return needed <= resource.usable_each and normal_seconds(n, p, value, feature, devices) <= descent
 
 
 def direct_centres_plan(

@@ -117,16 +117,16 @@ def work_bytes(n: int, n_outputs: int, s: int, element_size: int) -> float:
 
 
 def centres_bytes(
-    n: int, p: int, temporary: int, panel: int, n_outputs: int, s: int, element_size: int
+    n: int, p: int, temporary: int, panel: int, n_outputs: int, s: int, element_size: int, ranks: int = 1
 ) -> float:
-    """The same of a run with p centres and some temporary ones.
+    """The same of a run with p centres and some temporary ones, on all ranks.
 
-    Rows have targets, residuals and a weight; a panel's values with all centres are kept for a while.
-    Sums over rows are in float64.
+    Rows have targets, residuals and a weight; a panel's values with all centres are kept for a while,
+    by each rank those of its own centres.  Sums over rows are in float64.
     """
-    per_row, per_center, sums = 2 * n_outputs + 1, 8 * n_outputs + 4, 6 * n_outputs
-    numbers = n * per_row + (p + temporary) * per_center + p * panel + 5 * s * s + WORKSPACE_NUMBERS
-    return float(element_size * numbers + VALUE_BYTES * p * sums)
+    per_row, per_center, sums = 2 * n_outputs + 1, 8 * n_outputs + 4, 7 * n_outputs
+    numbers = n * per_row + (p + temporary) * per_center + 5 * s * s + WORKSPACE_NUMBERS
+    return float(element_size * (ranks * numbers + p * panel) + VALUE_BYTES * ranks * p * sums)
 
 
 def normal_bytes(n: int, p: int, panel: int, n_outputs: int, element_size: int) -> float:
@@ -147,6 +147,12 @@ def stream_bytes(n: int, sample: int, block: int, d: int, item: int) -> float:
 def data_bytes(n: int, d: float, ranks: int, element_size: int, dealt: int | None) -> float:
     """The rows in memory: all on each rank, or dealt to the ranks but for the first `dealt` ones."""
     rows = ranks * n if dealt is None else n + (ranks - 1) * dealt
+    return float(rows * d * element_size)
+
+
+def centres_data_bytes(n: int, p: int, d: float, ranks: int, element_size: int, dealt: bool) -> float:
+    """The rows in memory where there are p centres: if they are dealt to the ranks, all have these."""
+    rows = n + ranks * p if dealt else ranks * n
     return float(rows * d * element_size)
 
 

@@ -18,8 +18,16 @@ from mercer.method.step import Step, best_step_size
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.tiled import panel_rows
 from mercer.planning import plan_text
-from mercer.planning.memory import centres_bytes, data_bytes, kept_bytes, normal_bytes, work_bytes
+from mercer.planning.memory import (
+    centres_bytes,
+    centres_data_bytes,
+    data_bytes,
+    kept_bytes,
+    normal_bytes,
+    work_bytes,
+)
 from mercer.planning.resource import Resource
+from mercer.planning.sending import sent_with_centres
 
 EIGHT_BIT = "exact, of 8-bit integers"
 
@@ -127,14 +135,23 @@ class Plan:
         """
         if self.ranks == 1:
             return 0.0, 0.0
-        sums = self.n * self.n_outputs * (8.0 if self.precision == "float32" else 16.0)
+        if self.n_centers is not None:
+            return sent_with_centres(self)
+        sums = self.n * self.n_outputs * self.sum_bytes
         Z = self._Z_bytes
-        points = 0.0
-        if self.dealt:
-            width = self.d if self.products == EIGHT_BIT else self.d + 2
-            points = float((self.n - self.subsample_size) * width * self._stored_size)
-        later = 0.0 if self._kept_for_training >= Z else Z
+        points = (self.n - self.subsample_size) * self.row_bytes if self.dealt else 0.0
+        later = 0.0 if self.kept_for_training >= Z else Z
         return sums + Z + points, sums + later + (0.0 if self.keeps_all else points)
+
+    @property
+    def sum_bytes(self) -> float:
+        """Bytes of a sum that does not depend on who adds it."""
+        return 8.0 if self.precision == "float32" else 16.0
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a point as it is stored and sent."""
+        return float((self.d if self.products == EIGHT_BIT else self.d + 2) * self._stored_size)
 
     @property
     def keeps_all(self) -> bool:
@@ -142,16 +159,16 @@ class Plan:
         n, s, m = self.n, self.subsample_size, self.batch_size
         panels = make_schedule(n, s, m, panel_rows(torch.device(self.device))).panels
         values = sum(len(panel) * max(panel.stop, s) for panel in panels)
-        return self._element_size * values + self._Z_bytes <= self._kept_for_training
+        return self._element_size * values + self._Z_bytes <= self.kept_for_training
 
     @property
     def _Z_bytes(self) -> float:
         return float(self.n * self.preconditioner_rank * self._element_size)
 
     @property
-    def _kept_for_training(self) -> float:
+    def kept_for_training(self) -> float:
         """Bytes that kept values of the held-out part, which come first, leave for others."""
-        held_out = self.n * self.n_held_out * self._element_size
+        held_out = self.n_weighted * self.n_held_out * self._element_size
         return self.kept_memory - (held_out if held_out <= self.kept_memory else 0)
 
     def within(self, memory: float, held_out: int) -> Plan:
@@ -174,6 +191,9 @@ class Plan:
     @property
     def _data_bytes(self) -> float:
         """The rows in memory."""
+        if self.n_centers is not None and not self.data_on_disk:
+            parts = (self.n, self.n_centers, self.d, self.ranks, self._stored_size, self.dealt)
+            return centres_data_bytes(*parts)
         common = self.subsample_size if self.dealt else None
         size = data_bytes(self.n, self.d, self.ranks, self._stored_size, common)
         return 0.0 if self.data_on_disk else size
@@ -190,9 +210,10 @@ class Plan:
             p, w = self.n_centers, self.n_temporary
             rows = panel_rows(torch.device(self.device))
             if self.direct:
-                return normal_bytes(self.n, p, rows, self.n_outputs, self._element_size)
+                return self.ranks * normal_bytes(self.n, p, rows, self.n_outputs, self._element_size)
             rows = max(self.batch_size, rows)
-            return centres_bytes(self.n, p, w, rows, self.n_outputs, s, self._element_size)
+            parts = (self.n, p, w, rows, self.n_outputs, s, self._element_size, self.ranks)
+            return centres_bytes(*parts)
         return self.ranks * work_bytes(self.n, self.n_outputs, s, self._element_size)
 
     @property

@@ -53,7 +53,7 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
             ("m*(k)", plain, "largest useful batch of gradient descent, for comparison"),
             ("method", "direct", method),
         ]
-        return shown + last + _times(plan) + notes
+        return shown + last + _ranks(plan) + _times(plan) + notes
     shown += [
         ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
         ("S_G", in_words(plan.memory), needs),
@@ -79,11 +79,18 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     if plan.n_centers is not None:
         several = f"of the model, and at most {plan.n_temporary:,} temporary ones between projections"
         shown.insert(1, ("centres", f"{plan.n_centers:,}", several))
-    if plan.ranks > 1:
-        first, later = (in_words(size) for size in plan.sent_bytes)
-        meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
-        shown.append(("ranks", f"{plan.ranks:,}", meaning))
-    return shown + _times(plan) + notes
+    return shown + _ranks(plan) + _times(plan) + notes
+
+
+def _ranks(plan: Plan) -> list[tuple[str, str, str]]:
+    """Processes that train together, if there are several, and what they send."""
+    if plan.ranks == 1 or (plan.direct and plan.n_centers is None):
+        return []
+    first, later = (in_words(size) for size in plan.sent_bytes)
+    meaning = f"processes; each sends {first} in the first epoch, {later} in each later one"
+    if plan.direct:
+        meaning = f"processes; each sends {first}"
+    return [("ranks", f"{plan.ranks:,}", meaning)]
 
 
 def _times(plan: Plan) -> list[tuple[str, str, str]]:

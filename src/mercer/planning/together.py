@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,26 @@ from mercer.stopwatch import fastest
 
 # Exchanges that are timed; the fastest counts.
 EXCHANGES = 3
+
+
+@dataclass(frozen=True)
+class Together:
+    """How work is shared out over the devices of several ranks, and what their messages take."""
+
+    devices: int = 1
+    ranks_each: float = 1.0  # on the same device: what all ranks do, it does so many times
+    sums: float = 0.0  # seconds in which the ranks add up the sums of a panel for one output
+    points: float = 0.0  # and send its points, where these are dealt to them
+    dealt: bool = False  # they are
+    is_group: bool = False  # kernel values are kept as they are, and not in 16 bits
+
+    @classmethod
+    def of(cls, group: Group | None, sums: float, points: float | None) -> Together:
+        """Of a group; None where there is none.  `points` is None where every rank has them all."""
+        if group is None:
+            return cls()
+        count = devices(group.seats)
+        return cls(count, group.size / count, sums, points or 0.0, points is not None, True)
 
 
 def resource_of_all(measure: Callable[[], Resource], group: Group) -> Resource:

@@ -8,34 +8,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.dealt_points import AnyPoints
+from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.points import Points
 from mercer.data.rows import widest
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
+from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.projection import Projection
+from mercer.method.projection import MOST_FACTORISED, WATCHED_ROWS, Projection
 from mercer.method.schedule import Schedule, make_schedule
+from mercer.method.shared_equations import SharedEquations
 from mercer.method.step import Step
 from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.base import SquareOperator
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.refined import Refined
-from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
+from mercer.operators.sharded import ROUNDING_ROOM, Deal, ShardedRectangle, ShardedSquare
+from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.tiled import TiledOperator, panel_rows
-from mercer.operators.to_centres import CentresOperator
+from mercer.operators.to_centres import CentresOperator, rows_with_centres
+from mercer.operators.workers import workers_for
 from mercer.processes.group import Group
-from mercer.training.delayed import WATCHED_ROWS, DelayedProjection
+from mercer.training.delayed import DelayedProjection
 from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
 from mercer.training.stopping import Limits
 from mercer.training.validation import Validation
-
-# Rows of a panel that is descended on, where there are fewer centres: fewer rows would take as long.
-FEWEST_AT_ONCE = 128
-# Centres whose kernel matrix is factorised in a second or two.
-MOST_FACTORISED = 3_000
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,16 @@ def tiled_square(
 
 def dealing(n: int, s: int, m: int, group: Group, device: torch.device) -> Deal:
     """Which columns each rank has in a run with batches of m, the first s rows being the subsample."""
-    panels = make_schedule(n, s, m, panel_rows(device)).panels
-    return Deal([panel.rows for panel in panels], s, group, device)
+    return _deal(make_schedule(n, s, m, panel_rows(device)), group, device)
+
+
+def dealing_anyhow(n: int, group: Group, device: torch.device) -> Deal:
+    """Which rows each rank has where these are not the columns: there are fewer, or no plan yet."""
+    return dealing(n, 0, panel_rows(device), group, device)
+
+
+def _deal(schedule: Schedule, group: Group, device: torch.device) -> Deal:
+    return Deal([panel.rows for panel in schedule.panels], schedule.s, group, device)
 
 
 def assemble(
@@ -108,7 +115,7 @@ def assemble(
     schedule = make_schedule(n, s, step.m, at_once, triangular=triangular, shuffled=shuffled)
     deal = None
     if group is not None and operator is None:
-        deal = Deal([panel.rows for panel in schedule.panels], s, group, points.device)
+        deal = _deal(schedule, group, points.device)
     validation = None
     if held_out is not None:
         rectangle: KeptRectangle | ShardedRectangle
@@ -146,7 +153,7 @@ def assemble(
 
 def assemble_with_centres(
     kernel: Kernel,
-    points: Points | StreamedPoints,
+    points: AnyPoints | StreamedPoints,
     centres: Points,
     y: Tensor,
     step: Step,
@@ -164,6 +171,7 @@ def assemble_with_centres(
     sample_weight: Tensor | None = None,
     start_from: Tensor | None = None,
     loss_unit: float = 1.0,
+    group: Group | None = None,
 ) -> Training:
     """A run with fewer centres than points, the first s of them the subsample, not yet begun.
 
@@ -172,49 +180,71 @@ def assemble_with_centres(
     K over the centres and between held-out points and centres.  Points of a stream are visited in
     their own order, and need rows to be `watched`, a sample that is in memory; by default these are the
     last of the points.  With an exact step, the equations are solved at once, and nothing is levelled.
+    With a `group`, the columns are shared out over its ranks, or the rows if the step is exact;
+    `kept_memory` is that of all ranks, and values are kept as they are.  The points may be dealt to the
+    ranks by `dealing_anyhow`.
     """
     n, n_outputs = y.shape
-    p, s = len(centres), len(preconditioner.V)
-    at_once = rows_at_once or panel_rows(points.device)
-    if rows_at_once is None and not step.exact:  # steps need the values of rows among one another, too
-        at_once = min(at_once, max(p, FEWEST_AT_ONCE))
-    shuffled = isinstance(points, Points) and not step.exact
+    p, s, device = len(centres), len(preconditioner.V), points.device
+    # An exact step needs no values of rows among one another.
+    at_once = rows_at_once or (panel_rows(device) if step.exact else rows_with_centres(p, device))
+    shuffled = not isinstance(points, StreamedPoints) and not step.exact
     m = at_once if step.exact else step.m
     schedule = make_schedule(n, 0, m, at_once, triangular=False, shuffled=shuffled)
+    on_centres = m if step.exact else step_on_centres.m
+    of_centres = make_schedule(p, s, on_centres, at_once, triangular=False)
+    deal = None if group is None else _deal(of_centres, group, device)
+
+    def to_centres(rows: Points, budget: float = 0.0) -> KeptRectangle | ShardedRectangle:
+        if deal is not None:
+            return ShardedRectangle(kernel, rows, centres, n_outputs, deal, budget)
+        return KeptRectangle(TiledOperator(kernel, rows, centres, n_outputs), budget)
+
     validation = None
     if held_out is not None:
-        rectangle = KeptRectangle(
-            TiledOperator(kernel, held_out.points, centres, n_outputs), kept_memory
-        )
+        rectangle = to_centres(held_out.points, kept_memory)
         kept_memory -= rectangle.kept_bytes
         validation = Validation(rectangle, held_out.y, held_out.score)
-    operator = CentresOperator(
-        kernel,
-        points,
-        centres,
-        n_outputs,
-        basis=preconditioner.V,
-        rows_at_once=schedule.longest,
-        kept_rows=schedule.longest,
-    )
+    operator: CentresOperator | ShardedCentres
+    if group is not None and deal is not None:
+        operator = ShardedCentres(
+            *(kernel, points, centres, n_outputs, deal, dealing_anyhow(n, group, device)),
+            basis=preconditioner.V,
+            rows_at_once=schedule.longest,
+        )
+    else:
+        assert not isinstance(points, DealtPoints)
+        operator = CentresOperator(
+            kernel,
+            points,
+            centres,
+            n_outputs,
+            basis=preconditioner.V,
+            rows_at_once=schedule.longest,
+            kept_rows=schedule.longest,
+        )
     start = y.new_zeros(p, n_outputs) if start_from is None else start_from
     delayed: DelayedProjection | DirectSolve
     if step.exact:
-        delayed = DirectSolve(operator, ExpansionWithTemporaries(start, 0), schedule, ridge)
+        model = ExpansionWithTemporaries(start, 0)
+        equations = _equations(operator, y, sample_weight)
+        delayed = DirectSolve(operator, model, schedule, ridge, equations)
     else:
-        of_centres = make_schedule(p, s, step_on_centres.m, at_once, triangular=False)
-        tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
-        square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
-        exact = p <= MOST_FACTORISED and widest(points.device) == torch.float64
+        square: SquareOperator
+        if deal is not None:
+            square = ShardedSquare(kernel, centres, n_outputs, deal, preconditioner.V, kept_memory)
+        else:
+            square = tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
+            square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
+        exact = p <= MOST_FACTORISED and widest(device) == torch.float64
         projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
         most = max(schedule.longest, p if n_temporary is None else n_temporary)
         model = ExpansionWithTemporaries(start, most)
         if watched is None:
-            if not isinstance(points, Points):
+            if isinstance(points, StreamedPoints):
                 raise ValueError("Points of a stream need a sample that is watched.")
             watched = HeldOutPart(points[max(0, n - WATCHED_ROWS) :], y[-WATCHED_ROWS:])
-        seen = TiledOperator(kernel, watched.points, centres, n_outputs)
-        shown = Validation(seen, watched.y, watched.score)
+        shown = Validation(to_centres(watched.points), watched.y, watched.score)
         delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown)
     return Training(
         operator,
@@ -228,3 +258,17 @@ def assemble_with_centres(
         loss_unit=loss_unit,
         delayed=delayed,
     )
+
+
+def _equations(
+    operator: CentresOperator | ShardedCentres, y: Tensor, weight: Tensor | None
+) -> Callable[[], NormalEquations]:
+    """What makes equations to which nothing has been added."""
+    p, workers = len(operator.centres), workers_for(y.device)
+    if isinstance(operator, CentresOperator):
+        return lambda: NormalEquations(p, y.shape[1], workers, y.device)
+    rows, diagonal, deal = operator.rows, operator.kernel.diagonal, operator.row_deal
+    largest = ROUNDING_ROOM * operator.centres.largest(diagonal)
+    if not isinstance(rows, StreamedPoints):  # whose k(x, x) must all be the same
+        largest = max(largest, ROUNDING_ROOM * rows.largest(diagonal))
+    return lambda: SharedEquations(p, y, weight, largest, deal.n_blocks, workers, deal.group)

@@ -5,7 +5,7 @@ visited since), and b on the fixed block.  `step.py` changes a and b; here is wh
 With F the values of the function on the centres, H the gradient there, and P the levelling,
 
     for a panel        F -= gamma (R / n) P (H + r F), and alpha accordingly
-                       pending += K(Z, panel) a
+                       pending += K(Z, panel) a, on each rank for its own centres
     at a projection    F += pending + K(Z, X_r) b
                        one pass over the centres brings alpha nearer to K(Z, Z)^-1 F
                        a and b are cleared
@@ -31,6 +31,7 @@ from torch import Tensor
 from mercer.method.projection import Projection
 from mercer.method.schedule import Schedule, Visit
 from mercer.model.expansion import ExpansionWithTemporaries
+from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.to_centres import CentresOperator
 from mercer.training.state import Remembered, State
 from mercer.training.stopping import SETTLED
@@ -50,7 +51,6 @@ LATER_STEP = 0.5
 # An error on the watched rows so many times the lowest so far shows that steps are too long: training
 # goes back to the weights it had then, with shorter ones.  Residuals on the way do not tell, since
 # temporary centres can hide what the others cannot fit.
-WATCHED_ROWS = 2_048
 RUNAWAY = 1.5
 RUNAWAY_STEP = 0.25
 
@@ -60,7 +60,7 @@ class DelayedProjection:
 
     def __init__(
         self,
-        operator: CentresOperator,
+        operator: CentresOperator | ShardedCentres,
         projection: Projection,
         model: ExpansionWithTemporaries,
         schedule: Schedule,
@@ -74,7 +74,8 @@ class DelayedProjection:
         self.ridge = ridge
         self.watched = watched  # rows that show whether steps are too long
         self.most = len(model.weights) - model.p  # temporary centres
-        self._pending = torch.zeros_like(model.weights[: model.p], dtype=torch.float64)  # (p, l)
+        # (p, 2 l)  what panels add to the values and to the gradient, since the last projection
+        self._pending = torch.zeros_like(model.weights[: model.p].repeat(1, 2), dtype=torch.float64)
         s = len(projection.preconditioner.V)
         self._fixed = model.weights[:s].clone()  # (s, l)  at the last projection
         self._before = model.weights[:0]  # residuals of the panel's rows at their last visit
@@ -145,9 +146,7 @@ class DelayedProjection:
         known, rows = _known(state), visit.panel.rows
         a = self.model.of_rows(rows)  # (R, l)
         changed = known.residuals[rows] - self._before  # (R, l)
-        products = self.operator.transposed(torch.cat([a, changed], 1))  # (p, 2 l)
-        self._pending += products[:, : a.shape[1]]
-        known.change += products[:, a.shape[1] :]
+        self._pending += self.operator.transposed(torch.cat([a, changed], 1))
         if left and self.operator.n_temporary + self.schedule.longest <= self.most:
             return False
         self._project(state)
@@ -159,7 +158,10 @@ class DelayedProjection:
         b = alpha[: len(V)] - self._fixed  # (s, l)
         alpha[: len(V)] = self._fixed
         before = values.clone()  # (p, l)
-        values += self._pending.to(values)
+        self.operator.complete(self._pending)
+        n_outputs = values.shape[1]
+        known.change += self._pending[:, n_outputs:]
+        values += self._pending[:, :n_outputs].to(values)
         values.addmm_(self.projection.Z, V.T @ b)
         added = float((values - before).square().mean())
         for _ in range(MOST_PASSES):

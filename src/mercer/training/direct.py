@@ -6,7 +6,7 @@ to the equations, and at the end of the only epoch they are solved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,33 +15,33 @@ from mercer.method.normal_equations import NormalEquations
 from mercer.method.schedule import Schedule, Visit
 from mercer.method.step import Losses
 from mercer.model.expansion import ExpansionWithTemporaries
+from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.to_centres import CentresOperator
-from mercer.operators.workers import workers_for
 from mercer.training.state import State
 from mercer.training.stopping import SOLVED
 
 
 class DirectSolve:
-    """Adds up the equations panel by panel, and solves them."""
+    """Adds up equations that have just been `made`, panel by panel, and solves them."""
 
     def __init__(
         self,
-        operator: CentresOperator,
+        operator: CentresOperator | ShardedCentres,
         model: ExpansionWithTemporaries,
         schedule: Schedule,
         ridge: float,
+        made: Callable[[], NormalEquations],
     ) -> None:
         self.operator = operator
         self.model = model
         self.schedule = schedule
         self.ridge = ridge
+        self._made = made
         self._equations: NormalEquations | None = None
 
     def begin(self, state: State) -> None:
         """Nothing has been added up yet."""
-        p, n_outputs = self.model.weights.shape
-        device = self.model.weights.device
-        self._equations = NormalEquations(p, n_outputs, workers_for(device), device)
+        self._equations = self._made()
 
     def resume(self, state: State) -> None:
         """Sums are not saved: an interrupted pass begins again."""
@@ -57,8 +57,10 @@ class DirectSolve:
         """Add the rows of a panel; yields them with the losses of predicting nothing."""
         assert self._equations is not None
         rows = visit.panel.rows
+        for part in self.operator.own_parts(rows):
+            w = None if weight is None else weight[part]  # (., 1)
+            self._equations.add(self.operator.values(part), y[part], w)
         w = None if weight is None else weight[rows]  # (R, 1)
-        self._equations.add(self.operator.values(rows), y[rows], w)
         residual = y[rows] if w is None else y[rows] * w  # (R, l)
         yield rows, Losses((residual * y[rows]).mean(), residual.square().mean())
 

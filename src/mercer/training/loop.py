@@ -23,6 +23,7 @@ from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts, SquareOperator
 from mercer.operators.refined import Refined
 from mercer.operators.sharded import ShardedSquare
+from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.workers import small_operations
 from mercer.stopwatch import Stopwatch
 from mercer.training.delayed import DelayedProjection
@@ -230,8 +231,9 @@ class Training:
             self.delayed.begin_epoch(self.state)
         for position in range(progress.panel, len(visits)):
             visit = visits[position]
-            if isinstance(self.operator, ShardedSquare) and position + 1 < len(visits):
-                self.operator.comes_next(visits[position + 1].panel.rows)
+            following = visits[position + 1 : position + 2]
+            if following and isinstance(self.operator, ShardedSquare | ShardedCentres):
+                self.operator.comes_next(following[0].panel.rows)
             for batch, losses in self._visited(visit):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
                 so_far += both * ((batch.stop - batch.start) / n)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
-from mercer.data.points import Points
 from mercer.data.rows import Array, Matrix, SharedRows
 from mercer.data.streams import RowStream, StreamedPoints
 from mercer.data.targets import TargetUnits
@@ -174,7 +173,7 @@ class Problem:
     y: Tensor  # (n, l)  centred
     selection: Selection | None
     left_out: LeftOut | None = None
-    points: Points | StreamedPoints | None = None  # to train on, where they are not the centres
+    points: AnyPoints | StreamedPoints | None = None  # to train on, where they are not the centres
 
     @contextmanager
     def reading(self) -> Iterator[None]:
