@@ -26,7 +26,9 @@ def examples(page: Path) -> list[str]:
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
 
 
-PAGES_WITH_EXAMPLES = [page for page in PAGES if examples(page)]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+# Those of the tutorials run in test_tutorials.py, which also compares what they print.
+PAGES_WITH_EXAMPLES = [page for page in PAGES if page not in TUTORIALS and examples(page)]
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
