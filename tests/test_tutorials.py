@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from test_docs import ROOT, TUTORIALS
+from test_docs import ROOT, TUTORIALS, examples
 
 from docs import figures, outputs
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in TUTORIALS if examples(page)], ids=lambda page: page.stem
+)
 def test_tutorials_show_what_their_examples_print(page, tmp_path, monkeypatch):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
