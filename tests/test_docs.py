@@ -26,9 +26,20 @@ def examples(page: Path) -> list[str]:
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
 
 
+# Characters of a line of code that fit at laptop width; tests/test_site.py measures it in a browser.
+WIDEST_LINE = 96
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_has_lines_too_long_for_a_laptop(page):
+    blocks = re.findall(r"^```.*\n((?:.*\n)*?)```$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > WIDEST_LINE] == []
+
+
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-# Those of the tutorials run in test_tutorials.py, which also compares what they print.
-PAGES_WITH_EXAMPLES = [page for page in PAGES if page not in TUTORIALS and examples(page)]
+# Pages that show what their examples print, which test_tutorials.py runs and compares.
+SHOW_OUTPUT = [*filter(examples, TUTORIALS), ROOT / "docs" / "guide" / "plan.md"]
+PAGES_WITH_EXAMPLES = [page for page in PAGES if page not in SHOW_OUTPUT and examples(page)]
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
