@@ -352,7 +352,7 @@ def layers_block(modules: Mapping[str, Module]) -> str:
         present = [name for name in members if name in names]
         below = [other for other in members if any((name, other) in pairs for name in present)]
         if present:
-            lines.append(f"{', '.join(present)}: {about}")
+            lines.append(textwrap.fill(f"{', '.join(present)}: {about}", 94))
             imports = f"    imports {', '.join(below) or 'nothing of Mercer'}"
             lines.append(textwrap.fill(imports, 96, subsequent_indent="    "))
     text = "\n".join(lines)

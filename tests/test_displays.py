@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_friedman1
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mercer import KernelClassifier, KernelRegressor
@@ -210,6 +210,16 @@ def test_importances_are_drawn_from_the_largest_to_the_rest():
     assert labels(display) == ["number, by rank", "category", "all others"]
     assert display.ax_.yaxis_inverted()
     assert display.plot(color="black").ax_.patches[0].get_facecolor() == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "name"), [("auto", "in the learned metric"), (1.0, "by permutation")]
+)
+def test_the_axis_of_importances_names_how_they_were_found(bandwidth, name):
+    X, y = make_friedman1(300, random_state=0)
+    fitted = KernelRegressor("gaussian", bandwidth=bandwidth, scale=True, random_state=0).fit(X, y)
+    display = FeatureImportancesDisplay.from_estimator(fitted)
+    assert display.ax_.get_xlabel() == f"Share {name} (%)"
 
 
 def test_a_model_without_importances_has_none_to_draw():

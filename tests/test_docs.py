@@ -26,7 +26,20 @@ def examples(page: Path) -> list[str]:
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
 
 
-PAGES_WITH_EXAMPLES = [page for page in PAGES if examples(page)]
+# Characters of a line of code that fit at laptop width; tests/test_site.py measures it in a browser.
+WIDEST_LINE = 96
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_has_lines_too_long_for_a_laptop(page):
+    blocks = re.findall(r"^```.*\n((?:.*\n)*?)```$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > WIDEST_LINE] == []
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+# Pages that show what their examples print, which test_tutorials.py runs and compares.
+SHOW_OUTPUT = [*filter(examples, TUTORIALS), ROOT / "docs" / "guide" / "plan.md"]
+PAGES_WITH_EXAMPLES = [page for page in PAGES if page not in SHOW_OUTPUT and examples(page)]
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -79,6 +92,27 @@ def test_table_of_parameters_has_every_parameter_and_its_default():
         assert ast.literal_eval(default.strip("`")) == parameters[quoted(name)[0]]
 
 
+def test_every_parameter_has_a_section_with_its_default_and_when_to_touch_it():
+    page = (ROOT / "docs" / "guide" / "parameters.md").read_text(encoding="utf-8")
+    parts = re.split(r"^### (\w+)$", page.split("## Arguments of fit")[0], flags=re.MULTILINE)
+    described = dict(zip(parts[1::2], parts[2::2], strict=True))
+    parameters = mercer.KernelClassifier().get_params()
+    assert len(parts[1::2]) == len(described)
+    assert set(described) == set(parameters)
+    for name, text in described.items():
+        default = re.search(r"Default `(.+?)`\. (\w.+)", text)
+        assert ast.literal_eval(default[1]) == parameters[name], name
+        assert text.count("**Touch it**") == 1, name
+
+
+def test_every_argument_of_fit_is_in_the_table():
+    page = (ROOT / "docs" / "guide" / "parameters.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", page.split("## Arguments of fit")[1], re.MULTILINE)
+    listed = [name for cell in rows for name in quoted(cell)]
+    taken = list(inspect.signature(mercer.KernelClassifier.fit).parameters)[1:]
+    assert listed == taken
+
+
 def test_counterparts_in_the_table_are_all_that_scikit_learn_has():
     known = {
         family: set().union(*(estimator().get_params() for estimator in estimators))
@@ -91,6 +125,38 @@ def test_counterparts_in_the_table_are_all_that_scikit_learn_has():
             assert all(name in known[family] for family in families.split(", "))
         same = {family for family in FAMILIES if quoted(row[0])[0] in known[family]}
         assert same <= {family for _, families in counterparts for family in families.split(", ")}
+
+
+COMING_FROM = ROOT / "docs" / "guide" / "coming_from.md"
+
+
+def names_of_others(heading):
+    """The names in the first column of the first table below a heading."""
+    section = COMING_FROM.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    return {name for cell in cells for name in re.findall(r"`(\w+)[`=]", cell)}
+
+
+def test_names_of_scikit_learn_on_the_page_for_its_users_exist():
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC, SVR
+
+    used = (SVC, SVR, KernelRidge, StandardScaler, CalibratedClassifierCV)
+    known = {one.__name__ for one in used} | {"sample_weight", "predict_proba", "dual_coef_"}
+    known |= {name for one in (SVC(), SVR(), KernelRidge()) for name in one.get_params()}
+    assert names_of_others("SVC, SVR and kernel ridge") <= known
+
+
+def test_names_of_lightgbm_on_the_page_for_its_users_exist():
+    lightgbm = pytest.importorskip("lightgbm")
+    known = set(lightgbm.LGBMRegressor().get_params())
+    known |= set(inspect.signature(lightgbm.LGBMRegressor.fit).parameters)
+    known |= {"early_stopping", "feature_importances_", "alpha", "fit"}
+    assert hasattr(lightgbm, "early_stopping")
+    assert names_of_others("LightGBM") <= known
 
 
 def test_table_of_attributes_has_every_attribute_of_a_fitted_model():

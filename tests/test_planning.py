@@ -211,6 +211,20 @@ def test_plan_reads_as_a_table_and_escapes_html(problem, desk):
     assert "<b>" not in page
 
 
+def test_long_lines_of_a_plan_are_wrapped_below_their_column(problem, desk):
+    kernel, points = problem
+    plan, _ = choose(kernel, points, 1, desk)
+    long = dataclasses.replace(plan, notes=("word " * 60,))
+    lines = str(long).splitlines()
+    assert max(map(len, lines)) <= 96
+    column = lines[0].index("points ×")
+    first = next(i for i, line in enumerate(lines) if line.startswith("note"))
+    assert len(lines[first:]) > 2
+    for line in lines[first + 1 :]:
+        assert line.startswith(" " * column + "word")
+    assert " ".join(" ".join(lines[first:]).split()) == " ".join(["note", *["word"] * 60])
+
+
 def test_subsample_larger_than_the_data_is_refused(problem, desk):
     kernel, points = problem
     with pytest.raises(ValueError, match=r"`subsample_size` must be between 1 and .* 400 .*Got 401"):

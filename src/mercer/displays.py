@@ -3,7 +3,7 @@
     LearningCurveDisplay        training and held-out loss of every epoch
     SpectrumDisplay             eigenvalues of the kernel, before and after levelling
     BatchSizeDisplay            seconds per iteration against batch size, on this device
-    FeatureImportancesDisplay   shares of the features in the learned metric
+    FeatureImportancesDisplay   shares of the features, in the learned metric or by permutation
 
 `from_estimator(model)` takes a fitted estimator (of a pipeline, its last step) and draws; `plot(ax=...)`
 draws the same data on other axes.  Both return the display, with `ax_` and `figure_` set.  matplotlib is
@@ -225,7 +225,7 @@ class BatchSizeDisplay(_Display):
 
 
 class FeatureImportancesDisplay(_Display):
-    """Shares of the features in the learned metric, the largest at the top.
+    """Shares of the features in the learned metric, or else by permutation, the largest at the top.
 
     Features beyond the first few share the last bar.
 
@@ -235,11 +235,20 @@ class FeatureImportancesDisplay(_Display):
         Names, importances and how each is prepared.
     max_features : int, default=15
         Features with a bar of their own.
+    share_name : str, default="Share in the learned metric"
+        What the shares are, for the horizontal axis.
     """
 
-    def __init__(self, features: Sequence[Feature], *, max_features: int = 15) -> None:
+    def __init__(
+        self,
+        features: Sequence[Feature],
+        *,
+        max_features: int = 15,
+        share_name: str = "Share in the learned metric",
+    ) -> None:
         self.features = by_importance(features)
         self.max_features = max_features
+        self.share_name = share_name
 
     @classmethod
     def from_estimator(
@@ -259,7 +268,9 @@ class FeatureImportancesDisplay(_Display):
                 "sklearn.inspection.permutation_importance on a few rows."
             )
         features = features_of(estimator, feature_names)
-        return cls(features, max_features=max_features).plot(ax)
+        learned = estimator.machine_.inputs.importances is not None
+        share_name = "Share in the learned metric" if learned else "Share by permutation"
+        return cls(features, max_features=max_features, share_name=share_name).plot(ax)
 
     def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
         """Draw on `ax` or a new figure; `kwargs` go to the bars."""
@@ -281,7 +292,7 @@ class FeatureImportancesDisplay(_Display):
         if not ax.yaxis_inverted():
             ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
-        self._finish(ax, xlabel="Share in the learned metric (%)")
+        self._finish(ax, xlabel=f"{self.share_name} (%)")
         ax.legend(loc="lower right")  # the shortest bars are there
         return self
 

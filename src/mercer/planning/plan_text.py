@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from typing import TYPE_CHECKING
 
 from mercer.planning.memory import in_words
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 # Seconds from which on a plan advises what would be faster.
 LONG_SECONDS = 600
+# Characters of a line as printed, and at least of its last column, which is wrapped.
+LINE_WIDTH, LEAST_MEANING = 96, 40
 
 
 def advice(plan: Plan) -> str:
@@ -118,7 +121,13 @@ def table(plan: Plan) -> str:
     lines = rows(plan)
     names = max(len(name) for name, _, _ in lines)
     values = max(len(value) for _, value, _ in lines)
-    return "\n".join(f"{a:<{names}}  {b:>{values}}  {c}".rstrip() for a, b, c in lines)
+    room = max(LINE_WIDTH - names - values - 4, LEAST_MEANING)
+    printed = []
+    for name, value, meaning in lines:
+        first, *others = textwrap.wrap(meaning, room) or [""]
+        printed.append(f"{name:<{names}}  {value:>{values}}  {first}".rstrip())
+        printed += [" " * (names + values + 4) + other for other in others]
+    return "\n".join(printed)
 
 
 def html_table(plan: Plan) -> str:
