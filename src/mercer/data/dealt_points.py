@@ -49,6 +49,13 @@ class DealtPoints:
             )
         return DealtPoints(self._points, self.held, group)
 
+    def first(self, n: int) -> DealtPoints:
+        """The first n of the points; all ranks call this together."""
+        if n == len(self):
+            return self
+        held = self.held.first(n)
+        return DealtPoints(self._points[: len(held)], held, self.group)
+
     def __len__(self) -> int:
         return self.held.n
 
