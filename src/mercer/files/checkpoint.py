@@ -144,8 +144,9 @@ class Saved:
             limit = math.inf
         elif plan.data_on_disk:
             limit = 0.0
-        deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device) if dealt else None
-        points = training_points(data, inputs, like, limit, deal)
+        numbers = (plan.n, plan.subsample_size, plan.batch_size)
+        deal = dealing(*numbers, group, device, plan.n_closing) if dealt else None
+        points = training_points(data, inputs, like, limit, deal, plan.n_closing)
         if memory is not None and data.stream is None:
             plan = replace(plan, data_on_disk=rows_each(points) > limit)
             plan = plan.within(group.size * memory, data.n_held_out)
@@ -221,6 +222,8 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     n = len(rows)
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
+    closes = plan.n_closing == len(held_out) and plan.n_centers is None and not plan.direct
+    expect(plan.n_closing == 0 or closes, "closing epochs must train on the rows held out")
     expect(
         plan.n_centers is None or (plan.n_centers >= 1 and 0 <= plan.n_temporary <= n),
         "there must be a centre, and no more temporary centres than rows",

@@ -63,6 +63,7 @@ class Outcome:
     validation_predictions: Tensor | None  # of the weights kept
     best_epoch: float = 0.0  # epochs after which the weights kept were reached, perhaps part of one
     best_loss: float | None = None  # their held-out loss
+    closed: bool = False  # the weights are those of closing epochs, which went on from the best
 
 
 class Watcher:
@@ -83,6 +84,7 @@ class Training:
 
     `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.  Losses are reported in units of
     `loss_unit`: that of squared targets, where y are the user's targets divided by something.
+    The operator, y and the weights may have more rows than the schedule; see closing.py.
     """
 
     def __init__(
@@ -373,6 +375,7 @@ class Training:
                 seconds=progress.seconds,
                 step_size=eta,
                 halvings=progress.halvings,
+                closing=progress.closing is not None,
             )
         )
 
