@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import on_the_desk
+from sklearn.exceptions import ConvergenceWarning
 
 import mercer
 from mercer import Callback, KernelClassifier, KernelRegressor, RowShare
 from mercer.cli import main
 from mercer.data.dealt_points import DealtPoints
 from mercer.engine import HeldOutPart, Limits, Requests, Resource, assemble, choose
+from mercer.files.container import read_file, write_file
 from mercer.operators.fixed_point import FixedPoint
 from mercer.planning.plan import Plan
 from mercer.report.headline import headline
@@ -303,6 +306,56 @@ def test_a_run_resumed_within_closing_epochs_ends_with_the_same_bits(given, pane
     assert resumed.stop_reason_ == whole.stop_reason_
     assert resumed.best_loss_ == whole.best_loss_
     np.testing.assert_array_equal(resumed._calibration.scores, whole._calibration.scores)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"first": 99}, "closing epochs must follow others"),
+        ({"most": 0}, "closing epochs must follow others"),
+        ({"level": -1.0}, "residuals of closing epochs must not be negative"),
+        ("best", "it must have best, best_predictions"),
+        ("n_closing", "closing epochs must train on the rows held out"),
+    ],
+)
+def test_a_checkpoint_with_impossible_closing_epochs_is_refused(tmp_path, change, message):
+    path = tmp_path / "run"
+    KernelRegressor(**SETTINGS, callbacks=[End(2, path=path)]).fit(*some_data())
+    tensors, data = read_file(path, "checkpoint")
+    if change == "best":
+        del tensors["training.best"], tensors["training.best_predictions"]
+    elif change == "n_closing":
+        data["plan"]["n_closing"] = 7
+    else:
+        data["training"]["closing"] |= change
+    write_file(path, "checkpoint", tensors, data)
+    with pytest.raises(ValueError, match=message):
+        KernelRegressor(**SETTINGS).fit(*some_data(), resume=path)
+
+
+class Look(Callback):
+    """Uses the model as it is after each epoch; presses Ctrl-C in the last."""
+
+    def __init__(self):
+        self.scores = []
+
+    def on_epoch_end(self, run):
+        X, y = some_data()
+        self.scores.append(run.model.score(X, y))
+        assert run.model.dual_coef_.shape == (800, 1)
+
+    def on_panel_end(self, run):
+        if len(run.history) == N_BEFORE + 2 and not run.interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_callbacks_see_closing_models_and_ctrl_c_ends_them(both):
+    look = Look()
+    with pytest.warns(ConvergenceWarning, match="interrupted from the keyboard after 10 whole epochs"):
+        model = KernelRegressor(**SETTINGS, callbacks=[look]).fit(*some_data())
+    assert len(look.scores) == N_BEFORE + 2
+    assert min(look.scores[N_BEFORE:]) > 0.9
+    np.testing.assert_array_equal(model.dual_coef_, both[1].dual_coef_)
 
 
 def test_values_in_16_bits_are_refined_and_resumed(desk):

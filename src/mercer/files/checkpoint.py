@@ -199,6 +199,7 @@ class Saved:
             _check_tensors(tensors, begun)
             state = State.from_parts(tensors, self.contents.training, begun.weights)
             _check_progress(state.progress, begun.progress.step, n_panels)
+            _check_closing(state.progress, self.contents.plan.n_closing)
         # When to stop is the model's to say, and may have changed since.
         stopping = begun.progress.stopping
         state.progress.stopping = replace(
@@ -272,3 +273,14 @@ def _check_progress(progress: Progress, step: Step, n_panels: int) -> None:
         progress.epoch == len(progress.epochs) + 1 and 0 <= progress.panel <= n_panels,
         "it must be at a panel of the epoch after those that it has",
     )
+
+
+def _check_closing(progress: Progress, n_closing: int) -> None:
+    """Closing epochs must be possible in this run, and have begun."""
+    closing = progress.closing
+    if closing is None:
+        return
+    expect(n_closing > 0, "closing epochs need rows that were held out")
+    begun = 2 <= closing.first <= progress.epoch and closing.most >= 1
+    expect(begun, "closing epochs must follow others, and be some")
+    expect(min(closing.level, closing.residual) >= 0, "residuals of closing epochs must not be negative")
