@@ -116,11 +116,11 @@ def test_a_refined_product_has_the_error_of_what_has_changed_since(rng):
         operator.panel(panel.rows, base, N)
     # Errors of rounding to steps are spread evenly over half a step to either side.
     expected = UNIT.step**2 / 12 * float(base.square().sum(0).mean())
-    assert operator.error(rows, base) == pytest.approx(expected, rel=0.5)
-    operator.refine(base)
-    assert operator.error(rows, base) < 2e-3 * expected
+    assert operator.error(rows, base, N) == pytest.approx(expected, rel=0.5)
+    operator.refine(base, N)
+    assert operator.error(rows, base, N) < 2e-3 * expected
     moved = base + 0.1 * torch.from_numpy(rng.normal(size=(N, 2))).float()
-    assert operator.error(rows, moved) == pytest.approx(1e-2 * expected, rel=0.5)
+    assert operator.error(rows, moved, N) == pytest.approx(1e-2 * expected, rel=0.5)
     K = kernel.block(points, points, same=True)
     for panel in schedule.panels:
         found = operator.panel(panel.rows, moved, N).f

@@ -60,8 +60,9 @@ class _Display:
 
 
 class LearningCurveDisplay(_Display):
-    """Training and held-out loss of every epoch, with a ring where the final weights were reached.
+    """Training and held-out loss of every epoch, with a ring where the best weights were reached.
 
+    These are the final weights, unless closing epochs, which have no held-out loss, went on from them.
     The training loss of a batch is measured just before its step, the held-out loss after the epoch, so
     in the first epochs the training loss may be the larger one.
 
@@ -69,7 +70,7 @@ class LearningCurveDisplay(_Display):
     ----------
     history : History
     best : (float, float) or None, default=None
-        `best_epoch_` and `best_loss_` of the estimator: the number of epochs after which the final
+        `best_epoch_` and `best_loss_` of the estimator: the number of epochs after which the best
         weights were reached, and their held-out loss.  None draws no ring.
     score_name : str, default="score"
         Name of the held-out score in the legend.

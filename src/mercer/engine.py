@@ -218,7 +218,7 @@ def fit(
         with nullcontext() if resume is None else contents_of(resume.path):
             run = _training(problem, data, settings, score, start_from, group)
         if resume is not None:
-            run.resume(resume.state(run.state, len(run.schedule.panels)))
+            run.resume(resume.state(run.state, run.most_panels))
 
         def look(weights: Tensor, history: History) -> Any:
             return snapshot(Fitted(problem, Outcome(weights, history, False, "", None)))
@@ -230,6 +230,8 @@ def fit(
         with interrupts() as interrupted:
             watcher: Watcher = Dispatch(events, problem.plan, look, save, interrupted)
             outcome = run.run(watcher if ranks.handle is None else Agreement(watcher, ranks))
+        if problem.plan.n_closing and not outcome.closed:
+            problem = problem.without_closing()
         return Fitted(problem, outcome)
 
     if settings.dtype == widest(settings.device) or resume is not None:
@@ -333,12 +335,22 @@ def _training(
         if data.own_scales:  # an output that is constant in training has no variance to be a share of
             targets[:, ~y.any(0)] = 0
         held_out = HeldOutPart(points, targets, lambda f: score(units.decode(f)))
-    weight = None
-    if data.training_weight is not None:
-        weight = torch.from_numpy(data.training_weight).to(y)[:, None]  # (n, 1)
-        weight /= weight.max()  # at most one, so that no step is too large
-    weights = None if start_from is None else torch.from_numpy(start_from[data.rows]) / units.scale
     plan = problem.plan
+    rows = data.all_rows(plan.n_closing)
+    if plan.n_closing:
+        assert held_out is not None
+        y = torch.cat([y, held_out.y])  # (N, l)
+    weight = data.training_weight
+    if weight is not None:
+        largest = weight.max()
+        if plan.n_closing:
+            assert data.sample_weight is not None
+            weight = data.sample_weight[rows]
+        # At most one among the first rows, so that no step is too large.
+        weight = torch.from_numpy(weight).to(y)[:, None] / largest  # (N, 1)
+    weights = None if start_from is None else torch.from_numpy(start_from[rows]) / units.scale
+    if weights is not None:
+        weights[len(data.rows) :] = 0.0  # of rows that are held out at first
     if plan.n_centers is not None:
         watched = None
         if data.stream is not None:
@@ -381,4 +393,5 @@ def _training(
         start_from=None if weights is None else weights.to(y),
         loss_unit=data.loss_unit,
         group=None if problem.plan.direct else group,  # every rank solves it, which is quick
+        n_closing=plan.n_closing,
     )

@@ -92,12 +92,16 @@ def prepare(
         chosen = replace(chosen, ridge=max(chosen.ridge, JITTER))
     # Until there is a plan, points that are dealt to the ranks are dealt in panels of any kind.
     n, device = len(data.rows), settings.device
-    anyhow = None if solves else dealing_anyhow(n, ranks, device)
-    points = training_points(data, chosen.inputs, like, limit, anyhow)
-    if chosen.inputs.grid is not None and not points.is_bytes:  # only the first rows looked 8-bit
+    n_closing = _n_closing(data, settings, chosen)
+    anyhow = None if solves else dealing_anyhow(n, ranks, device, n_closing)
+    all_points = training_points(data, chosen.inputs, like, limit, anyhow, n_closing)
+    if chosen.inputs.grid is not None and not all_points.is_bytes:  # only the first rows looked 8-bit
         chosen = _choose_setting(data, settings, resource, False, solves, on_stage, ranks)
-        points = training_points(data, chosen.inputs, like, limit, anyhow)
-    check_range(points)
+        n_closing = _n_closing(data, settings, chosen)
+        anyhow = None if solves else dealing_anyhow(n, ranks, device, n_closing)
+        all_points = training_points(data, chosen.inputs, like, limit, anyhow, n_closing)
+    check_range(all_points)
+    points = all_points.first(n)
     grid = chosen.inputs.grid
     kernel = chosen.kernel if grid is None else in_units(chosen.kernel, grid.scale)
     kernel.check(like.dtype)
@@ -123,6 +127,7 @@ def prepare(
                 data_on_disk=rows_each(points) > limit,
                 keeps=settings.limits.max_iter > 1,
                 coded=group is None,
+                n_closing=n_closing,
             )
         if resource.rates is not None:
             on_stage("timing a few panels")
@@ -190,15 +195,16 @@ def prepare(
         return Problem(*found, chosen.selection, chosen.left_out, rows)
     plan, preconditioner = ranks.decided(made)
     if dealt:
-        del points
-        deal = dealing(n, plan.subsample_size, plan.batch_size, ranks, device)
-        points = training_points(data, chosen.inputs, like, limit, deal)
+        del points, all_points
+        deal = dealing(n, plan.subsample_size, plan.batch_size, ranks, device, n_closing)
+        all_points = training_points(data, chosen.inputs, like, limit, deal, n_closing)
     plan = replace(plan, kernel=str(chosen.kernel), preparation=chosen.inputs.describe())
-    fault = kernel.fault(points) if isinstance(kernel, Custom) else None
+    fault = kernel.fault(all_points) if isinstance(kernel, Custom) else None
     idle = _idle(plan, ranks, device)
     notes = tuple(note for note in (chosen.note, fault, idle) if note is not None)
     plan = replace(plan, notes=(*plan.notes, *notes))
-    machine = KernelMachine(kernel, chosen.inputs, points, torch.zeros_like(y), units)
+    alpha = y.new_zeros(len(all_points), y.shape[1])
+    machine = KernelMachine(kernel, chosen.inputs, all_points, alpha, units)
     return Problem(
         chosen.kernel,
         chosen.ridge,
@@ -209,6 +215,16 @@ def prepare(
         chosen.selection,
         chosen.left_out,
     )
+
+
+def _n_closing(data: Data, settings: Settings, chosen: Chosen) -> int:
+    """How many rows that are held out may be trained on in the end; see training/closing.py."""
+    if data.closing_rows is None or chosen.ridge <= 0 or settings.limits.max_iter == 1:
+        return 0
+    # Of rows outside the space of the others, the kernel would see only their projections.
+    inputs = chosen.inputs
+    spans_all = inputs.projection is None or inputs.projection.shape[0] == inputs.projection.shape[1]
+    return len(data.closing_rows) if spans_all or not inputs.lossless else 0
 
 
 def _value_seconds(

@@ -31,6 +31,8 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
         return
     model, rows = fitted.model, fitted.rows
     stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
+    if model.plan_.n_closing:
+        stopping = f", and in the end on {rows['early_stopping']:,} more that said when to stop,"
     shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
     if fitted.measures is not None and fitted.evaluation is not None:

@@ -29,8 +29,10 @@ def refit(model: Model, read: Input, X: Array) -> None:
     selection, score, scale = model.selection_, model.left_out_score_, model._logit_scale
     model.warm_start = model.plan_.n_centers is None
     share, y, weights = rows.given(np.zeros(0, dtype=int))
+    model._is_last_fit = True  # so that rows held out to stop it are trained on in the end as well
     model.fit(share, y, sample_weight=weights)
     model.warm_start = False
+    del model._is_last_fit
     model.selection_, model.left_out_score_ = selection, score
     if isinstance(model, KernelClassifier):
         model.logit_scale_ = scale

@@ -50,6 +50,13 @@ class DealtPoints:
             )
         return DealtPoints(self._points, self.held, group)
 
+    def first(self, n: int) -> DealtPoints:
+        """The first n of the points; all ranks call this together."""
+        if n == len(self):
+            return self
+        held = self.held.first(n)
+        return DealtPoints(self._points[: len(held)], held, self.group)
+
     def __len__(self) -> int:
         return self.held.n
 
@@ -193,6 +200,10 @@ class PanelPoints:
             found = self.points[rows].aligned()
         self._last = (rows, found)
         return found
+
+    def sent(self, rows: slice) -> bool:
+        """Whether the points of a panel are on their way."""
+        return self._sending is not None and self._sending.rows == rows
 
     def send(self, rows: slice) -> None:
         """Begin to send the points of a panel, if each rank holds only some; all ranks call this."""

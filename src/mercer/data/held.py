@@ -31,6 +31,15 @@ class Held:
     def __len__(self) -> int:
         return self._places[-1]
 
+    def first(self, n: int) -> Held:
+        """Which of the first n rows it holds.
+
+        >>> Held(100, [slice(10, 20), slice(40, 60)]).first(50)
+        Held(n=50, slices=[slice(10, 20, None), slice(40, 50, None)], common=0)
+        """
+        slices = [slice(rows.start, min(rows.stop, n)) for rows in self.slices if rows.start < n]
+        return Held(n, slices, min(self.common, n))
+
     def within(self, part: slice) -> Iterator[tuple[slice, slice]]:
         """Of the rows in a part, those held: their places among those held, and in the part.
 

@@ -149,7 +149,7 @@ class Inputs:
         n = len(x) if rows is None else len(rows)
         held = Held(n, [slice(0, n)]) if held is None else held
         if self.grid is not None and not as_floats:
-            points = self._byte_points(x, rows, like, memory, held)
+            points = self._byte_points(x, rows, like, known, memory, held)
             if points is not None:
                 return points
         extended = room((len(held), self.width + 2), like, memory)
@@ -181,7 +181,7 @@ class Inputs:
         return "; ".join(done) or "as given"
 
     def _byte_points(
-        self, x: Matrix, rows: Array | None, like: Tensor, memory: float, held: Held
+        self, x: Matrix, rows: Array | None, like: Tensor, known: bool, memory: float, held: Held
     ) -> Points | None:
         """The same as bytes, or None where a value is off the grid."""
         assert self.grid is not None
@@ -196,7 +196,8 @@ class Inputs:
             for place, here in held.within(part):
                 codes[place] = encoded[here].to(like.device)
                 beyond[place] = (outside[here] / self.unit**2).to(like)
-        return byte_points(codes, like.dtype, beyond if bool(beyond.any()) else None)
+        far = not known and bool(beyond.any())
+        return byte_points(codes, like.dtype, beyond if far else None)
 
 
 def _within(z: Tensor, beyond: Tensor, reach: float) -> tuple[Tensor, Tensor]:

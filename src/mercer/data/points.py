@@ -126,6 +126,10 @@ class Points:
         absolute = max(self.absolute_bound, others.absolute_bound)
         return Points(x, norms, bound, extended, beyond, self.n_absolute, absolute)
 
+    def first(self, n: int) -> Points:
+        """The first n of the points."""
+        return self if n == len(self) else self[:n]
+
     def own(self, rows: slice) -> Points:
         """Those of the rows that this process holds, which are all of them."""
         return self[rows]

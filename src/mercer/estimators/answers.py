@@ -157,7 +157,10 @@ def fitted_calibration(
         return None
     problem, machine = fitted.problem, fitted.machine
     if fitted.outcome.validation_predictions is not None and data.X_val is not None:
-        return calibrate(machine, targets, logit_scale, HELD_OUT, unseen, data.X_val)
+        # Closing epochs made them centres, but their predictions are from before.
+        n, n_closing = problem.plan.n, problem.plan.n_closing
+        own = np.arange(n, n + n_closing) if n_closing else None
+        return calibrate(machine, targets, logit_scale, HELD_OUT, unseen, data.X_val, own)
     assert problem.left_out is not None
     rows = problem.left_out.rows
     place = np.full(len(data.X), -1)

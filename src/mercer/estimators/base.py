@@ -81,6 +81,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     columns_: Columns | None
     _targets: Targets
     _permuted: torch.Tensor | None = None  # (d,)  importances without a metric
+    _is_last_fit = False  # none that follows will start from its weights, whatever `warm_start` says
 
     def __init__(
         self,

@@ -84,7 +84,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     early_stopping : bool or "auto", default="auto"
         Whether to hold out part of the data and stop when its loss no longer improves.  "auto" does so
         for 20,000 rows or more, and if `ridge` is given for 500 or more: a ridge chosen by leave-one-out
-        error says how closely to fit.
+        error says how closely to fit.  Rows that "auto" holds out are trained on in the end where there
+        is a ridge and it costs little.
     validation_fraction : float, default=0.1
         Share of the rows to hold out, at most 3,000 rows.
     n_iter_no_change : int, default=3
@@ -123,13 +124,15 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     plan_ : Plan
         Every number that was chosen.
     history_ : History
-        Loss, score, seconds and step size of each epoch.
+        Loss, score, seconds and step size of each epoch; those with `closing` trained on all rows, once
+        the held-out rows had said when to stop.
     dual_coef_ : ndarray of shape (n_samples, n_outputs)
-        alpha, in the order of the rows given to `fit`; zero for held-out rows.
+        alpha, in the order of the rows given to `fit`; zero for rows that stayed held out.
     n_iter_ : int
         Number of epochs.
     best_epoch_ : float
-        Epoch in which the weights of the model were reached; below 1 within the first epoch.
+        Epoch in which the weights of the model were reached; below 1 within the first epoch.  With
+        closing epochs, those that they went on from.
     best_loss_ : float or None
         Held-out loss of these weights, if rows were held out.
     converged_ : bool

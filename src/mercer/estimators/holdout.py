@@ -79,6 +79,7 @@ def arranged(
     if len(held_out):
         X_val, y_val = take(X, held_out), y[held_out]
     Y_val = None if y_val is None else targets.encode(y_val)
+    closes = _closes(model) if saved is None else saved.contents.plan.n_closing > 0
     return (
         Data(
             X,
@@ -89,9 +90,18 @@ def arranged(
             weight,
             targets.strata(y),
             targets.classify,
+            closing_rows=held_out if closes and len(held_out) else None,
         ),
         held_out,
     )
+
+
+def _closes(model: Any) -> bool:
+    """Whether rows that Mercer chose to hold out may be trained on once they have said when to stop.
+
+    Not if a later fit may start from the weights: to those, the rows would no longer be unknown.
+    """
+    return model.early_stopping == "auto" and (model._is_last_fit or not model.warm_start)
 
 
 def _strata(labels: Array | None, size: int) -> Array | None:

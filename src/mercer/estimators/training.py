@@ -66,7 +66,7 @@ def commit(
     model.ridge_ = problem.ridge
     model.metadata_ = {}  # that of a loaded file belongs to the model in it
     p = problem.plan.n_centers
-    numbers = data.rows if data.numbers is None else data.numbers
+    numbers = data.all_rows(problem.plan.n_closing) if data.numbers is None else data.numbers
     set_dual_coef(model, numbers[:p], len(data.X))
     set_importances(model, None)
     f, left_out = outcome.validation_predictions, problem.left_out
@@ -101,5 +101,5 @@ def set_dual_coef(model: Any, rows: Array, n_rows: int) -> None:
     model._training_rows = rows
     model.dual_coef_ = weights
     if model.plan_.n_centers is None:
-        model.dual_coef_ = np.zeros((n_rows, weights.shape[1]))  # zero on held-out rows
+        model.dual_coef_ = np.zeros((n_rows, weights.shape[1]))  # zero on rows that stayed held out
         model.dual_coef_[rows] = weights

@@ -143,10 +143,11 @@ class Saved:
             limit = math.inf
         elif plan.data_on_disk:
             limit = 0.0
-        deal = dealing(plan.n, plan.subsample_size, plan.batch_size, group, device) if dealt else None
+        numbers = (plan.n, plan.subsample_size, plan.batch_size)
+        deal = dealing(*numbers, group, device, plan.n_closing) if dealt else None
         if dealt and plan.n_centers is not None:
             deal = dealing_anyhow(plan.n, group, device)
-        points = training_points(data, inputs, like, limit, deal)
+        points = training_points(data, inputs, like, limit, deal, plan.n_closing)
         if memory is not None and data.stream is None:
             plan = replace(plan, data_on_disk=rows_each(points) > limit)
             plan = plan.within(group.size * memory, data.n_held_out)
@@ -199,6 +200,7 @@ class Saved:
             _check_tensors(tensors, begun)
             state = State.from_parts(tensors, self.contents.training, begun.weights)
             _check_progress(state.progress, begun.progress.step, n_panels)
+            _check_closing(state.progress, self.contents.plan.n_closing)
         # When to stop is the model's to say, and may have changed since.
         stopping = begun.progress.stopping
         state.progress.stopping = replace(
@@ -217,6 +219,8 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     n = len(rows)
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
+    closes = plan.n_closing == len(held_out) and plan.n_centers is None and not plan.direct
+    expect(plan.n_closing == 0 or closes, "closing epochs must train on the rows held out")
     expect(
         plan.n_centers is None or (plan.n_centers >= 1 and 0 <= plan.n_temporary <= n),
         "there must be a centre, and no more temporary centres than rows",
@@ -265,3 +269,14 @@ def _check_progress(progress: Progress, step: Step, n_panels: int) -> None:
         progress.epoch == len(progress.epochs) + 1 and 0 <= progress.panel <= n_panels,
         "it must be at a panel of the epoch after those that it has",
     )
+
+
+def _check_closing(progress: Progress, n_closing: int) -> None:
+    """Closing epochs must be possible in this run, and have begun."""
+    closing = progress.closing
+    if closing is None:
+        return
+    expect(n_closing > 0, "closing epochs need rows that were held out")
+    begun = 2 <= closing.first <= progress.epoch and closing.most >= 1
+    expect(begun, "closing epochs must follow others, and be some")
+    expect(min(closing.level, closing.residual) >= 0, "residuals of closing epochs must not be negative")

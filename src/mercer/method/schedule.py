@@ -12,7 +12,7 @@ order each time: in one fixed order, descent by blocks takes several times as ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -86,6 +86,24 @@ class Schedule:
         first_visit = self.triangular and epoch == 1
         return max(panel.stop, n_weighted) if first_visit else self.n
 
+    def followed_by(self, n_more: int, m: int, rows_at_once: int) -> Schedule:
+        """The same, and after these rows so many more, in batches and panels of their own."""
+        more = _joined(pieces(self.n, self.n + n_more, m), rows_at_once)
+        return replace(self, n=self.n + n_more, panels=(*self.panels, *more))
+
+    def visits_with_new_rows(self, epoch: int, n_known: int) -> list[Visit]:
+        """Those of an epoch that is the first for the rows from `n_known` on.
+
+        They come before all others, in their own order: the columns after each of them still have zero
+        weights, and the others are evaluated against none that has not been visited.
+        """
+        new = [
+            Visit(i, panel, panel.batches)
+            for i, panel in enumerate(self.panels)
+            if panel.start >= n_known
+        ]
+        return new + [visit for visit in self.visits(epoch) if visit.panel.start < n_known]
+
 
 def make_schedule(
     n: int, s: int, m: int, rows_at_once: int, *, triangular: bool = True, shuffled: bool = True
@@ -96,22 +114,26 @@ def make_schedule(
 
 def panels(n: int, s: int, m: int, rows_at_once: int) -> list[Panel]:
     """Consecutive batches joined into panels of at most `rows_at_once` rows, or one batch."""
+    return _joined(pieces(0, s, m), rows_at_once) + _joined(pieces(s, n, m), rows_at_once)
+
+
+def batches(n: int, s: int, m: int) -> list[slice]:
+    """Contiguous batches of at most m rows, of even sizes, none across the end of the fixed block."""
+    return pieces(0, s, m) + pieces(s, n, m)
+
+
+def _joined(cut: Sequence[slice], rows_at_once: int) -> list[Panel]:
     found: list[Panel] = []
     joined: list[slice] = []
-    for batch in batches(n, s, m):
+    for batch in cut:
         first = joined[0].start if joined else batch.start
-        if joined and (batch.stop - first > rows_at_once or batch.start == s):
+        if joined and batch.stop - first > rows_at_once:
             found.append(Panel(first, joined[-1].stop, tuple(joined)))
             joined = []
         joined.append(batch)
     if joined:
         found.append(Panel(joined[0].start, joined[-1].stop, tuple(joined)))
     return found
-
-
-def batches(n: int, s: int, m: int) -> list[slice]:
-    """Contiguous batches of at most m rows, of even sizes, none across the end of the fixed block."""
-    return pieces(0, s, m) + pieces(s, n, m)
 
 
 def first_epoch_values(n: int, s: int, rows: int) -> float:

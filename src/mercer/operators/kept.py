@@ -32,12 +32,12 @@ class KeptSquare:
         n, q = len(inner.rows), inner.basis.shape[1]
         # Z takes little memory for the values it saves evaluating, so it comes before the tiles.
         size = n * q * inner.basis.element_size()
-        self._budget = budget if size <= budget else 0.0
+        self.budget = budget if size <= budget else 0.0  # bytes that may be kept
         self._Z = inner.basis.new_empty(n, q) if size <= budget else None
         self._Z_end = 0  # rows before it have their Z
         self.kept_bytes = size if self._Z is not None else 0
         self._values: dict[int, Tensor] = {}  # by first row: K[:width, rows], (width, R)
-        self._end = 0  # the rows before it are kept
+        self.end = 0  # the rows before it are kept
         self._scratch = inner.basis.new_empty(0)  # for an own block while it is encoded
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
@@ -107,13 +107,13 @@ class KeptSquare:
                 self._scratch = self._scratch.new_empty(own.numel())
             code.encode(own, room[rows], shaped(self._scratch, *own.shape))
         self._values[rows.start] = room
-        self._end = rows.stop
+        self.end = rows.stop
 
     def _room_for(self, rows: slice) -> Tensor | None:
         """Memory for the tiles of these rows, (width, R), if they are next and the budget has room."""
         shape = (max(rows.stop, self.inner.s), rows.stop - rows.start)
         size = shape[0] * shape[1] * self._storage.value_bytes
-        if rows.start != self._end or self.kept_bytes + size > self._budget:
+        if rows.start != self.end or self.kept_bytes + size > self.budget:
             return None
         self.kept_bytes += size
         return self._storage.room(*shape)

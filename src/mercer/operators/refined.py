@@ -30,6 +30,7 @@ class KnownProduct:
     weights: Tensor  # (n, l)  alpha_0
     f: Tensor  # (n, l)  K alpha_0
     change: Tensor  # (n, l)  workspace for alpha - alpha_0
+    stop: int  # columns from here on have zero weights in alpha_0
 
 
 class Refined:
@@ -39,16 +40,16 @@ class Refined:
         self.kept = kept
         self._known: KnownProduct | None = None
 
-    def refine(self, weights: Tensor) -> None:
-        """Evaluate the product with these weights, which must not change, all of K once."""
-        f = self.kept.times(weights)
-        self._known = KnownProduct(weights, f, torch.empty_like(weights))
+    def refine(self, weights: Tensor, stop: int) -> None:
+        """Evaluate the product with these weights, which must not change and are zero from `stop` on."""
+        f = self.kept.times(weights, columns=slice(0, stop))
+        self._known = KnownProduct(weights, f, torch.empty_like(weights), stop)
 
-    def error(self, rows: slice, weights: Tensor) -> float:
+    def error(self, rows: slice, weights: Tensor, stop: int) -> float:
         """Mean squared error of the products with a panel's rows, as its first few show it."""
         few = slice(rows.start, min(rows.start + ERROR_ROWS, rows.stop))
-        exact = self.kept.times(weights, few)  # (R, l)
-        found = self.panel(rows, weights, len(weights)).f[: len(exact)]
+        exact = self.kept.times(weights, few, slice(0, stop))  # (R, l)
+        found = self.panel(rows, weights, stop).f[: len(exact)]
         return float((found - exact).square().mean())
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
@@ -59,7 +60,7 @@ class Refined:
         if known is None:
             return self.kept.panel(rows, weights, stop)
         change = torch.sub(weights, known.weights, out=known.change)  # (n, l)
-        found = self.kept.panel(rows, change, len(change))
+        found = self.kept.panel(rows, change, max(stop, known.stop))
         return replace(found, f=found.f.add_(known.f[rows]))
 
     def block(self, rows: slice, columns: slice) -> Tensor:

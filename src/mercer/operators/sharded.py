@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.dealt_points import AnyPoints, DealtPoints, PanelPoints
+from mercer.data.dealt_points import AnyPoints, PanelPoints
 from mercer.data.held import Held
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
@@ -145,7 +145,7 @@ class ShardedSquare:
         self.deal = deal
         self._panels = {panel.start: panel for panel in deal.panels}
         self._views: dict[tuple[int, int], Points] = {}  # of the points, by columns
-        self._budget = budget
+        self.budget = budget  # bytes that may be kept
         n, longest = len(points), max((_length(panel) for panel in deal.panels), default=1)
         device, dtype = points.device, points.dtype
         self._sums = ExactSums(device, dtype, longest, n_outputs)
@@ -159,10 +159,11 @@ class ShardedSquare:
         # Of all ranks, counted as if there were one: what is kept does not depend on their number.
         self.kept_bytes = size if self._all_Z is not None else 0
         self._kept: dict[int, KeptPanel] = {}  # by first row
-        self._end = 0  # the rows before it are kept
+        self.end = 0  # the rows before it are kept
         self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
         self._arriving = PanelPoints(points)
-        self._next: slice | None = None  # the panel after the one that will be asked for, if known
+        # The panel after the one that will be asked for, if known, and its `stop`.
+        self._next: tuple[slice, int] | None = None
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         return self._rectangle.times(weights, rows, columns)
@@ -175,16 +176,16 @@ class ShardedSquare:
     def diagonal(self, rows: slice) -> Tensor:
         return self.kernel.diagonal(self._arriving.of(rows))
 
-    def comes_next(self, rows: slice) -> None:
-        """Tell which panel follows the one that `panel` will be called for."""
-        self._next = rows
+    def comes_next(self, rows: slice, stop: int) -> None:
+        """Tell for which panel, and with which `stop`, `panel` will be called after the next call."""
+        self._next = rows, stop
 
     def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
         R, kept = _length(rows), self._kept.get(rows.start)
         memory = self._room_for(rows) if kept is None else kept
-        # Where all values are kept, no rank needs the points.
-        evaluates = kept is None or stop > self._end
-        points = self._arriving.of(rows if evaluates else slice(0, 0))
+        # Where all values are kept, no rank needs the points; but those that were sent have to be taken.
+        evaluates = kept is None or stop > self.end
+        points = self._arriving.of(rows if evaluates or self._arriving.sent(rows) else slice(0, 0))
         self._send_ahead()
         visited = Visited(rows, points, weights, stop, memory, kept is not None)
         own = self._own[: R * R].view(R, R) if memory is None else memory.own
@@ -215,17 +216,17 @@ class ShardedSquare:
         f = in_one(f_units, own.dtype).add_(f_own).T  # (R, l)
         if kept is None and memory is not None:
             self._kept[rows.start] = memory
-            self._end = rows.stop
+            self.end = rows.stop
         if self._all_Z is not None and rows.start == self._Z_end:
             self._Z_end = rows.stop
         return PanelProducts(f, own, Z)
 
     def _send_ahead(self) -> None:
         """Begin to send the points of the panel that comes next, if its values are to be evaluated."""
-        rows, self._next = self._next, None
-        if rows is None or not isinstance(self.points, DealtPoints) or rows.stop <= self.s:
+        if self._next is None:
             return
-        if rows.start not in self._kept or self._end < len(self.points):
+        (rows, stop), self._next = self._next, None
+        if rows.stop > self.s and (rows.start not in self._kept or self.end < stop):
             self._arriving.send(rows)
 
     def _evaluate_own(self, points: Points, own: Tensor) -> None:
@@ -262,7 +263,7 @@ class ShardedSquare:
             lanes.setdefault(block.lane, []).append(tile.times(visited.weights))
         for block in self.deal.between(max(rows.stop, self.s), visited.stop):
             start = block.columns.start
-            if start >= self._end:
+            if start >= self.end:
                 tile = self._tile(block.columns, visited.points)
             elif rows.start < self.s:
                 fixed = self._kept[block.panel.start].fixed[start]  # (s, w)
@@ -298,7 +299,7 @@ class ShardedSquare:
         """Memory for the tiles of these rows, if they are next and the budget has room."""
         R, new = _length(rows), self.basis.new_empty
         size = max(rows.stop, self.s) * R * self.basis.element_size()
-        if rows.start != self._end or self.kept_bytes + size > self._budget:
+        if rows.start != self.end or self.kept_bytes + size > self.budget:
             return None
         self.kept_bytes += size
         height = sum(_length(c) for c in self._fixed_columns(rows))

@@ -96,7 +96,7 @@ class ShardedCentres:
         """Forget the temporary centres."""
         self._temporary, self.n_temporary, self._n_blocks = [], 0, self.deal.n_blocks
 
-    def comes_next(self, rows: slice) -> None:
+    def comes_next(self, rows: slice, stop: int) -> None:
         """Tell which panel follows the one that `panel` will be called for."""
         self._next = rows
 

@@ -105,13 +105,16 @@ def choose(
     data_on_disk: bool = False,
     keeps: bool = True,
     coded: bool = True,
+    n_closing: int = 0,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for training points in random order; the first s are the subsample.
 
     `keeps` says whether kernel values may be kept: a single epoch has no use for them.  `coded` says
-    whether in 16 bits: the ranks of a group keep them as they are.
+    whether in 16 bits: the ranks of a group keep them as they are.  `n_closing` of the held-out points
+    are trained on in the end.
     """
     n, d = points.shape
+    n_all = n + n_closing
     with small_operations(points.device):  # the same numbers for any number of threads
         found = _levelling(kernel, points, n_outputs, resource, ridge, requests)
         plain = found.fresh.estimate(None, 0)
@@ -125,7 +128,8 @@ def choose(
     size, dealt = resource.element_size, isinstance(points, DealtPoints)
     stored = 1 if points.is_bytes else points.dtype.itemsize
     rows, ranks = max(m, panel_rows(points.device)), resource.ranks
-    kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=coded and ranks == 1)
+    coded = coded and ranks == 1
+    kept = keeping(kernel, points, s, q, m, n_held_out, size, coded=coded, n_closing=n_closing)
     plan = Plan(
         **of_the_run(kernel, points, n_outputs, resource),
         capacity_batch_size=batch.m_C,
@@ -145,8 +149,9 @@ def choose(
         ridge=ridge,
         kept_memory=kept_bytes(
             resource.usable,
-            work=ranks * work_bytes(n, n_outputs, s, size) + repeated_bytes(n, rows + q, ranks, size),
-            data=0.0 if data_on_disk else data_bytes(n, d, ranks, stored, s if dealt else None),
+            work=ranks * work_bytes(n_all, n_outputs, s, size)
+            + repeated_bytes(n_all, rows + q, ranks, size),
+            data=0.0 if data_on_disk else data_bytes(n_all, d, ranks, stored, s if dealt else None),
             held_out=ranks * n_held_out,
             d=d,
             wanted=kept.wanted,
@@ -160,6 +165,7 @@ def choose(
         data_on_disk=data_on_disk,
         dealt=dealt,
         n_held_out=n_held_out,
+        n_closing=n_closing,
         notes=found.spectrum.notes,
     )
     return plan, level(found.spectrum, q, ridge * s / n)

@@ -51,16 +51,23 @@ def keeping(
     element_size: int,
     *,
     coded: bool = True,
+    n_closing: int = 0,
 ) -> Keeping:
     """How the values of the first epoch, Z, and all of K for the held-out points would be kept.
 
-    Without `coded` they are kept as they are.
+    Without `coded` they are kept as they are.  `n_closing` of the held-out points are trained on in the
+    end, when their values take the place of those of the held-out part.
     """
-    n = len(points)
-    values = first_epoch_values(n, s, max(m, panel_rows(points.device)))
+    n, rows = len(points), max(m, panel_rows(points.device))
+    values = first_epoch_values(n, s, rows)
     large = element_size * values > SMALL_BYTES
     code = _code(kernel, points) if coded and large else None
-    return Keeping(wanted_bytes(n, values, q + n_held_out, element_size, code), code)
+    wanted = wanted_bytes(n, values, q + n_held_out, element_size, code)
+    if n_closing:
+        n += n_closing
+        in_the_end = wanted_bytes(n, first_epoch_values(n, s, rows), q, element_size, code)
+        wanted = max(wanted + element_size * n_closing * q, in_the_end)
+    return Keeping(wanted, code)
 
 
 def wanted_bytes(

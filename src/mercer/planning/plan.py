@@ -75,6 +75,7 @@ class Plan:
     ranks: int = 1  # processes that train together
     dealt: bool = False  # each rank holds only the points of its own columns and the subsample
     n_held_out: int = 0
+    n_closing: int = 0  # of them, those that closing epochs train on
     n_centers: int | None = None  # p; None where every row is a centre
     n_temporary: int = 0  # rows that may be temporary centres at once
     all_centers_seconds: float | None = None  # predicted for a run in which every row is a centre
@@ -88,7 +89,7 @@ class Plan:
     @property
     def n_weighted(self) -> int:
         """Centres that the trained model has."""
-        return self.n if self.n_centers is None else self.n_centers
+        return self.n + self.n_closing if self.n_centers is None else self.n_centers
 
     @property
     def step_on_centres(self) -> Step:
@@ -195,7 +196,8 @@ class Plan:
             parts = (self.n, self.n_centers, self.d, self.ranks, self._stored_size, self.dealt)
             return centres_data_bytes(*parts)
         common = self.subsample_size if self.dealt else None
-        size = data_bytes(self.n, self.d, self.ranks, self._stored_size, common)
+        n = self.n + self.n_closing
+        size = data_bytes(n, self.d, self.ranks, self._stored_size, common)
         return 0.0 if self.data_on_disk else size
 
     @property
@@ -214,7 +216,8 @@ class Plan:
             rows = max(self.batch_size, rows)
             parts = (self.n, p, w, rows, self.n_outputs, s, self._element_size, self.ranks)
             return centres_bytes(*parts)
-        return self.ranks * work_bytes(self.n, self.n_outputs, s, self._element_size)
+        n = self.n + self.n_closing
+        return self.ranks * work_bytes(n, self.n_outputs, s, self._element_size)
 
     @property
     def advice(self) -> str:

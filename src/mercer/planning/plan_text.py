@@ -79,6 +79,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         *last,
         ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
     ]
+    if plan.n_closing:
+        meaning = "held out to say when to stop; trained on in the end if that costs little and helps"
+        shown.insert(1, ("held out", f"{plan.n_closing:,}", meaning))
     if plan.n_centers is not None:
         several = f"of the model, and at most {plan.n_temporary:,} temporary ones between projections"
         shown.insert(1, ("centres", f"{plan.n_centers:,}", several))
@@ -105,6 +108,8 @@ def _times(plan: Plan) -> list[tuple[str, str, str]]:
     if plan.expected_seconds is not None and plan.expected_epochs is not None:
         count = "1 epoch" if plan.expected_epochs == 1 else f"{plan.expected_epochs:,} epochs"
         meaning = f"predicted until training stops, after about {count}"
+        if plan.n_closing:
+            meaning += "; as many at most may follow on all rows"
         if plan.direct:
             meaning = "predicted"
         if plan.expected_seconds > LONG_SECONDS:

@@ -124,6 +124,8 @@ def _held_out(model: Model) -> Headline | None:
         f"Measured on {rows}, with the weights reached {best.when}.",
         "The same rows decided when to stop training, so the estimate is slightly optimistic.",
     ]
+    if model.plan_.n_closing:
+        sentences.append("After that, the model was trained on these rows as well and may be better.")
     if best.score is None:
         return Headline(number(best.loss), f"held-out loss ({name_of_loss(model)})", sentences)
     if is_classifier(model):

@@ -94,7 +94,10 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
             f"{stop_reason(model)}."
         )
     best = best_weights(model)
-    if best is not None:
+    if best is not None and plan.n_closing:
+        parts.append(f" The lowest held-out loss was reached {best.when}. From the weights of then, ")
+        parts.append(f"training went on with the {plan.n_closing:,} held-out rows as well.")
+    elif best is not None:
         parts.append(f" The weights are those with the lowest held-out loss, reached {best.when}.")
     if not model.converged_:
         parts.append(" Training had not converged, so more epochs may improve the model.")
@@ -143,8 +146,11 @@ def _learning_curve(model: Model) -> Markup:
         chart.line(numbers, held_out, "b")
         chart.ring(best.epoch, best.loss)
         score = "" if best.score is None else f", {_score_name(model)} {_score(model, best.score)}"
-        caption += f" The ring marks the final weights: held-out loss {number(best.loss)}{score}, "
+        whose = "best" if model.plan_.n_closing else "final"
+        caption += f" The ring marks the {whose} weights: held-out loss {number(best.loss)}{score}, "
         caption += f"reached {best.when}."
+        if model.plan_.n_closing:
+            caption += " The epochs without a held-out loss trained on all rows."
     if len(epochs) <= MOST_EPOCH_DOTS:
         chart.dots(numbers, train, "a")
         chart.dots(numbers, held_out, "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator, rows_with_centres
 from mercer.operators.workers import workers_for
 from mercer.processes.group import Group
+from mercer.training.closing import TrainingAndClosing
 from mercer.training.delayed import DelayedProjection
 from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
@@ -67,14 +69,18 @@ def tiled_square(
     )
 
 
-def dealing(n: int, s: int, m: int, group: Group, device: torch.device) -> Deal:
-    """Which columns each rank has in a run with batches of m, the first s rows being the subsample."""
-    return _deal(make_schedule(n, s, m, panel_rows(device)), group, device)
+def dealing(n: int, s: int, m: int, group: Group, device: torch.device, n_closing: int = 0) -> Deal:
+    """Which columns each rank has in a run with batches of m, the first s rows being the subsample.
+
+    `n_closing` rows after the n are held out at first.
+    """
+    schedule = make_schedule(n, s, m, panel_rows(device))
+    return _deal(schedule.followed_by(n_closing, m, panel_rows(device)), group, device)
 
 
-def dealing_anyhow(n: int, group: Group, device: torch.device) -> Deal:
+def dealing_anyhow(n: int, group: Group, device: torch.device, n_closing: int = 0) -> Deal:
     """Which rows each rank has where these are not the columns: there are fewer, or no plan yet."""
-    return dealing(n, 0, panel_rows(device), group, device)
+    return dealing(n, 0, panel_rows(device), group, device, n_closing)
 
 
 def _deal(schedule: Schedule, group: Group, device: torch.device) -> Deal:
@@ -100,6 +106,7 @@ def assemble(
     operator: SquareOperator | None = None,
     loss_unit: float = 1.0,
     group: Group | None = None,
+    n_closing: int = 0,
 ) -> Training:
     """A run on points in training order, not yet begun; every row is a centre.
 
@@ -108,47 +115,49 @@ def assemble(
     computes products with K over the points, by default by tiles.  `loss_unit` is that of the losses
     reported.  With a `group`, the columns of K are shared out over its ranks, `kept_memory` is that of
     all of them, and values are kept as they are; the points may be dealt to the ranks by `dealing`.
+
+    The last `n_closing` rows are those of `held_out`, which are trained on once they have said when to
+    stop; see closing.py.
     """
-    n, n_outputs = y.shape
+    n, n_outputs = len(y) - n_closing, y.shape[1]
     s = len(preconditioner.V)
     at_once = rows_at_once or panel_rows(points.device)
     schedule = make_schedule(n, s, step.m, at_once, triangular=triangular, shuffled=shuffled)
-    deal = None
+    of_all = schedule.followed_by(n_closing, step.m, at_once)
+    deal, centres = None, points.first(n)
     if group is not None and operator is None:
         deal = _deal(schedule, group, points.device)
     validation = None
     if held_out is not None:
         rectangle: KeptRectangle | ShardedRectangle
         if deal is None:
-            assert isinstance(points, Points)
-            inner = TiledOperator(kernel, held_out.points, points, n_outputs)
+            assert isinstance(centres, Points)
+            inner = TiledOperator(kernel, held_out.points, centres, n_outputs)
             rectangle = KeptRectangle(inner, kept_memory)
         else:
-            parts = (held_out.points, points, n_outputs, deal)
+            parts = (held_out.points, centres, n_outputs, deal)
             rectangle = ShardedRectangle(kernel, *parts, kept_memory)
         kept_memory -= rectangle.kept_bytes
         validation = Validation(rectangle, held_out.y, held_out.score)
-    if deal is not None:
+    if deal is not None and group is not None:
+        deal = _deal(of_all, group, points.device)
         operator = ShardedSquare(kernel, points, n_outputs, deal, preconditioner.V, kept_memory)
     if operator is None:
         assert isinstance(points, Points)
-        tiled = tiled_square(kernel, points, n_outputs, schedule, preconditioner.V)
+        tiled = tiled_square(kernel, points, n_outputs, of_all, preconditioner.V)
         operator = tiled
         if kept_memory:
             kept = KeptSquare(tiled, kept_memory, kept_as)
             operator = kept if kept_as is None else Refined(kept)
-    return Training(
-        operator,
-        preconditioner,
-        schedule,
-        step,
-        y,
-        limits,
-        validation,
-        sample_weight=sample_weight,
-        start_from=start_from,
-        loss_unit=loss_unit,
-    )
+    given = (operator, preconditioner, schedule, step, y, limits, validation)
+    options: dict[str, Any] = {
+        "sample_weight": sample_weight,
+        "start_from": start_from,
+        "loss_unit": loss_unit,
+    }
+    if n_closing:
+        return TrainingAndClosing(*given, of_all=of_all, **options)
+    return Training(*given, **options)
 
 
 def assemble_with_centres(

@@ -22,6 +22,7 @@ class Epoch:
     seconds: float
     step_size: float  # eta
     halvings: int  # how often the guard halved the step in this epoch
+    closing: bool = False  # on all rows, those that were held out included
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ class History:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        shown = [f for f in fields(Epoch) if any(v is not None for v in self.column(f.name))]
+        empty = (None, False)
+        shown = [
+            f for f in fields(Epoch) if not all(any(v is e for e in empty) for v in self.column(f.name))
+        ]
         rows = ([getattr(epoch, f.name) for f in shown] for epoch in self.epochs)
         return html_table([f.name.replace("_", " ") for f in shown], rows, in_epochs(len(self)))
 

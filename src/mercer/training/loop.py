@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.schedule import Schedule, Visit
+from mercer.method.schedule import Panel, Schedule, Visit
 from mercer.method.step import Losses, Step, descend, safe_weights
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts, SquareOperator
@@ -64,6 +64,7 @@ class Outcome:
     validation_predictions: Tensor | None  # of the weights kept
     best_epoch: float = 0.0  # epochs after which the weights kept were reached, perhaps part of one
     best_loss: float | None = None  # their held-out loss
+    closed: bool = False  # the weights are those of closing epochs, which went on from the best
 
 
 class Watcher:
@@ -84,6 +85,7 @@ class Training:
 
     `sample_weight`, (n, 1), at most 1, makes it (K + r W^-1) alpha = y.  Losses are reported in units of
     `loss_unit`: that of squared targets, where y are the user's targets divided by something.
+    The operator, y and the weights may have more rows than the schedule; see closing.py.
     """
 
     def __init__(
@@ -115,10 +117,12 @@ class Training:
         self.n_weighted = self.model.n_weighted  # from the start
         self.state = State.begin(step, limits, self.model.weights, len(y))
         # Losses of predicting nothing: mean squared error and residual.
-        self._mean_weight = 1.0 if sample_weight is None else float(sample_weight.mean())
-        squares = y.square() if sample_weight is None else y.square() * sample_weight
+        y = y[: schedule.n]
+        weight = None if sample_weight is None else sample_weight[: schedule.n]
+        self._mean_weight = 1.0 if weight is None else float(weight.mean())
+        squares = y.square() if weight is None else y.square() * weight
         self.nothing = float(squares.mean()) / self._mean_weight
-        residual = y if sample_weight is None else y * sample_weight
+        residual = y if weight is None else y * weight
         self.guard = Guard(float(residual.square().mean()), str(y.dtype).removeprefix("torch."))
         self.held_out: HeldOut | None = None
         if validation is not None:
@@ -134,16 +138,30 @@ class Training:
         if self.delayed is not None:
             self.delayed.resume(state)
             return
-        visited = state.progress.panel if state.progress.epoch == 1 else len(self.schedule.panels)
+        progress, panels = state.progress, self.schedule.panels
+        visited = progress.panel if progress.epoch == 1 else len(panels)
         with small_operations(self.y.device):  # as in training, so that values round alike
             # What an operator kept is evaluated again, with zero weights.
             nothing = torch.zeros_like(self.model.weights)
-            for panel in self.schedule.panels[:visited]:
+            for panel in panels[:visited]:
                 self.operator.panel(panel.rows, nothing, 0)
-            if self.held_out is not None:
-                self.held_out.replay(visited, self.model, state)
+            self._replay(visited, nothing)
             if isinstance(self.operator, Refined) and state.refined is not None:
-                self.operator.refine(state.refined)
+                self.operator.refine(state.refined, self._columns_of(state.refined))
+
+    def _replay(self, visited: int, nothing: Tensor) -> None:
+        """Evaluate again what else was kept after so many panels of the first epoch."""
+        if self.held_out is not None:
+            self.held_out.replay(visited, self.model, self.state)
+
+    def _columns_of(self, weights: Tensor) -> int:
+        """Columns that these weights belong to; later ones have zero weights."""
+        return self.schedule.n
+
+    @property
+    def most_panels(self) -> int:
+        """Panels of an epoch, at most."""
+        return len(self.schedule.panels)
 
     def run(self, watcher: Watcher | None = None) -> Outcome:
         with small_operations(self.y.device):
@@ -215,15 +233,17 @@ class Training:
         reached = self.state.progress.epochs[max(0, math.ceil(epoch) - 1)].train_loss
         if reached <= SURELY_LEARNED * self.loss_unit * self.nothing:
             return False
-        squares = (self.operator.times(weights) - self.y).square()  # (n, l)
+        every = None if len(self.y) == self.schedule.n else slice(0, self.schedule.n)
+        f = self.operator.times(weights, every, every)  # (n, l)
+        squares = (f - self.y[: len(f)]).square()
         if self.sample_weight is not None:
-            squares *= self.sample_weight
+            squares *= self.sample_weight[: len(f)]
         return not float(squares.mean()) / self._mean_weight <= self.nothing
 
     def _epoch(self, watcher: Watcher) -> tuple[str | None, bool]:
         """Visit the panels that are left; why it was ended, if it was, and whether it diverged."""
-        progress, n = self.state.progress, len(self.y)
-        visits = self.schedule.visits(progress.epoch)
+        progress, n = self.state.progress, self.schedule.n
+        visits = self._visits()
         done = sum(len(visit.batches) for visit in visits[: progress.panel])
         so_far = self.y.new_tensor([progress.error, progress.residual])  # (2,)  stays on the device
         before, watch = progress.seconds, Stopwatch()
@@ -233,7 +253,8 @@ class Training:
             visit = visits[position]
             following = visits[position + 1 : position + 2]
             if following and isinstance(self.operator, ShardedSquare | ShardedCentres):
-                self.operator.comes_next(following[0].panel.rows)
+                panel = following[0].panel
+                self.operator.comes_next(panel.rows, self._stop(panel))
             for batch, losses in self._visited(visit):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
                 so_far += both * ((batch.stop - batch.start) / n)
@@ -264,13 +285,24 @@ class Training:
             return self.delayed.visit(visit, self.y, self.sample_weight)
         if self.delayed is not None:
             self.delayed.before_panel(visit, self.state)
-        stop = self.schedule.columns_needed(visit.panel, self.state.progress.epoch, self.n_weighted)
+        stop = self._stop(visit.panel)
         return self._descend(visit, self.operator.panel(visit.panel.rows, self.model.weights, stop))
+
+    def _visits(self) -> list[Visit]:
+        return self.schedule.visits(self.state.progress.epoch)
+
+    def _stop(self, panel: Panel) -> int:
+        """Columns from here on have zero weights when the panel is visited in this epoch."""
+        return self.schedule.columns_needed(panel, self.state.progress.epoch, self.n_weighted)
+
+    def _is_new(self, panel: Panel) -> bool:
+        """Whether the panel is visited for the first time in this epoch."""
+        return self.state.progress.epoch == 1
 
     def _descend(self, visit: Visit, products: PanelProducts) -> Iterator[tuple[slice, Losses]]:
         progress, rows = self.state.progress, visit.panel.rows
         step = progress.step
-        if progress.epoch == 1:
+        if self._is_new(visit.panel):
             k_diag = self.operator.diagonal(rows)  # (R,)
             self.state.safe[rows] = safe_weights(
                 self.preconditioner, k_diag, products.Z, step.beta, step.ridge
@@ -303,29 +335,15 @@ class Training:
             if verdict.best:
                 state.keep_best(predictions, loss, float(progress.epoch))
             loss *= self.loss_unit
-        progress.epochs.append(
-            Epoch(
-                number=progress.epoch,
-                train_loss=self.loss_unit * progress.error,
-                validation_loss=loss,
-                validation_score=score,
-                seconds=progress.seconds + watch.seconds,
-                step_size=eta,
-                halvings=progress.halvings,
-            )
-        )
+        progress.seconds += watch.seconds
+        self._record(eta, loss, score)
         if self.guard.is_noisy(state):  # zero weights are better, and so is a smaller step
             progress.step = progress.step.halved()
             state.weights.zero_()
             progress.all_seen_from = progress.epoch + 2
             if self.delayed is not None:
                 self.delayed.begin(state)
-        progress.halvings = 0
-        progress.best_residual = min(progress.best_residual, residual)
-        state.good.copy_(state.started)
-        state.started.copy_(state.weights)
-        progress.epoch += 1
-        state.begin_epoch()
+        self._begin_next_epoch(residual)
         if reason:
             return reason
         tolerance = self.limits.interpolation_tol * self.guard.nothing
@@ -335,7 +353,7 @@ class Training:
         stalled = stalled and self.guard.is_small(residual)
         # The error of kept values could hide so much of the residual, and must not be trained on.
         error = self._error_of_kept_values()
-        coarse = error > KEPT_ERROR_SHARE**2 * residual and error > self._rounding()
+        coarse = self._is_coarse(error, residual)
         residual = (math.sqrt(residual) + math.sqrt(error)) ** 2
         if residual > tolerance and (coarse or not stalled):
             if coarse and progress.epoch <= self.limits.max_iter:
@@ -347,18 +365,49 @@ class Training:
             return SOLVED if progress.step.ridge else INTERPOLATED
         return STALLED
 
+    def _record(self, eta: float, loss: float | None = None, score: float | None = None) -> None:
+        """Add the epoch to the history, with its step, held-out loss and score."""
+        progress = self.state.progress
+        progress.epochs.append(
+            Epoch(
+                number=progress.epoch,
+                train_loss=self.loss_unit * progress.error,
+                validation_loss=loss,
+                validation_score=score,
+                seconds=progress.seconds,
+                step_size=eta,
+                halvings=progress.halvings,
+                closing=progress.closing is not None,
+            )
+        )
+
+    def _begin_next_epoch(self, residual: float) -> None:
+        """After one with this residual."""
+        state, progress = self.state, self.state.progress
+        progress.halvings = 0
+        progress.best_residual = min(progress.best_residual, residual)
+        state.good.copy_(state.started)
+        state.started.copy_(state.weights)
+        progress.epoch += 1
+        state.begin_epoch()
+
+    def _is_coarse(self, error: float, residual: float) -> bool:
+        """Whether the error of products with kept values shows beside the residual."""
+        return error > KEPT_ERROR_SHARE**2 * residual and error > self._rounding()
+
     def _error_of_kept_values(self) -> float:
         """Mean squared error of products that read them."""
         if not isinstance(self.operator, Refined):
             return 0.0
-        return self.operator.error(self.schedule.panels[0].rows, self.state.weights)
+        first = self.schedule.panels[0].rows
+        return self.operator.error(first, self.state.weights, self.schedule.n)
 
     def _refine(self) -> None:
         """Evaluate the product with the weights as they are, for the epochs that follow."""
         assert isinstance(self.operator, Refined)
         watch = Stopwatch()
         self.state.refined = self.state.weights.clone()
-        self.operator.refine(self.state.refined)
+        self.operator.refine(self.state.refined, self.schedule.n)
         self.state.progress.seconds += watch.seconds  # of the epoch that begins
 
     def _rounding(self) -> float:

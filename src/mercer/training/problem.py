@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
@@ -76,6 +77,8 @@ class Data:
     centers: Matrix | None = None  # (p, d)  the user's own, in random order
     numbers: Array | None = None  # by which the user knows centres that are no rows of X here
     stream: Streamed | None = None  # what is trained on, where the rows here are a sample of it
+    # (h,)  of the rows of X that are X_val and may be trained on once they have said when to stop
+    closing_rows: Array | None = None
 
     @property
     def own_scales(self) -> bool:
@@ -107,6 +110,14 @@ class Data:
         """Numbers of the user's rows in training order, (n,)."""
         return self.rows if self.stream is None else self.stream.rows.order
 
+    def all_rows(self, n_closing: int) -> Array:
+        """The rows to train on, in training order, and after them those of closing epochs, if any."""
+        if not n_closing:
+            return self.rows
+        assert self.closing_rows is not None
+        assert len(self.closing_rows) == n_closing
+        return np.concatenate([self.rows, self.closing_rows])
+
     @property
     def training_weight(self) -> Array | None:
         """Weights of rows in training order, (n,)."""
@@ -130,19 +141,21 @@ class Data:
 
 
 def training_points(
-    data: Data, inputs: Inputs, like: Tensor, limit: float, deal: Deal | None
+    data: Data, inputs: Inputs, like: Tensor, limit: float, deal: Deal | None, n_closing: int = 0
 ) -> AnyPoints:
     """The points to train on, memory-mapped where they take more than `limit` bytes of a rank.
 
     If each rank has only some of the rows, they are dealt to the ranks by `deal`.  Without one, as where
-    the equations are solved at once, each rank gets all of them.
+    the equations are solved at once, each rank gets all of them.  Rows of closing epochs come last.
+    Where they have values that the others have not, they are moved into the space of the others.
     """
+    rows = data.all_rows(n_closing)
     if deal is None or not isinstance(data.X, SharedRows):
-        return inputs.points(data.X, data.rows, like, True, limit)
+        return inputs.points(data.X, rows, like, True, limit)
     row = inputs.width if inputs.grid is not None else (inputs.width + 2) * like.element_size()
-    each = len(data.rows) * row / deal.group.size
+    each = len(rows) * row / deal.group.size
     memory = 0.0 if each > limit else math.inf
-    points = inputs.points(data.X, data.rows, like, True, memory, held=deal.held)
+    points = inputs.points(data.X, rows, like, True, memory, held=deal.held)
     return DealtPoints(points, deal.held, deal.group)
 
 
@@ -174,6 +187,12 @@ class Problem:
     selection: Selection | None
     left_out: LeftOut | None = None
     points: AnyPoints | StreamedPoints | None = None  # to train on, where they are not the centres
+
+    def without_closing(self) -> Problem:
+        """The same where the rows that were held out have not been trained on."""
+        plan, machine = replace(self.plan, n_closing=0), self.machine
+        centres, alpha = machine.centres.first(plan.n), machine.alpha[: plan.n]
+        return replace(self, plan=plan, machine=replace(machine, centres=centres, alpha=alpha))
 
     @contextmanager
     def reading(self) -> Iterator[None]:

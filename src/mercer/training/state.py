@@ -25,6 +25,17 @@ STALLED_TOLERANCE = 0.01
 
 
 @dataclass
+class ClosingProgress:
+    """Of a run that trains on the rows that were held out; see closing.py."""
+
+    first: int  # the epoch that it began with
+    most: int  # epochs
+    level: float  # mean squared residual that the new rows are brought down to
+    reason: str  # why training had ended before
+    residual: float = 0.0  # the part of the new rows in the residual of this epoch so far
+
+
+@dataclass
 class Progress:
     """How far a run has come, in numbers."""
 
@@ -49,6 +60,7 @@ class Progress:
     error_now: float = 0.0  # at the end of that epoch, on some rows
     lowest: float = math.inf  # of these
     remembers: bool = False  # the residuals of a whole epoch are known
+    closing: ClosingProgress | None = None  # where held-out rows are trained on
     version: int = STATE_VERSION
 
 
@@ -121,6 +133,8 @@ class State:
         if self.settled is not None:
             self.settled.zero_()
         progress.averaged = 0
+        if progress.closing is not None:
+            progress.closing.residual = 0.0
         if self.remembered is not None:
             known = self.remembered
             for tensor in (known.change, known.weight_sum, known.value_sum):

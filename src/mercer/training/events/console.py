@@ -51,6 +51,8 @@ class ConsoleProgress:
             parts.append(f"held-out loss {epoch.validation_loss:.4g}")
             self._score = f"  score {epoch.validation_score:.4f}"
             parts.append(self._score.strip())
+        if epoch.closing:
+            parts.append("on all rows")
         parts.append(f"{epoch.seconds:.2f} s")
         if epoch.halvings:
             parts.append(f"step halved {epoch.halvings} ×")
