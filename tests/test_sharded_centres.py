@@ -19,6 +19,7 @@ from mercer.method.preconditioner import nothing_levelled
 from mercer.method.schedule import make_schedule
 from mercer.method.shared_equations import SharedEquations
 from mercer.operators import sharded
+from mercer.operators.exact_sums import ExactSums
 from mercer.operators.sharded import Deal
 from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.workers import Workers, threads
@@ -82,6 +83,28 @@ def test_products_with_centres_and_temporary_ones_are_the_dense_ones(rng, monkey
     operator.clear()
     again = operator.panel(slice(300, 310), weights, 0).f
     torch.testing.assert_close(again, K[300:310, :p] @ weights[:p], atol=1e-12, rtol=0)
+
+
+def test_units_of_sums_do_not_remember_panels_before_the_last_projection(rng, monkeypatch):
+    """A run that is resumed after it has not seen them."""
+    kernel = mercer.kernels.Custom(lambda a, b: a @ b.T)
+    x = torch.from_numpy(rng.normal(size=(60, 5)))
+    x[30:40] *= 100
+    points, V = kernel.points(x), torch.zeros(0, 0, dtype=torch.float64)
+    deal = Deal([slice(0, 20)], 0, Group(), CPU)
+    weights, bounds, inner = torch.ones(60, 1, dtype=torch.float64), [], ExactSums.of
+
+    def of(self, lanes, rows, bound):
+        bounds.append(bound)
+        return inner(self, lanes, rows, bound)
+
+    monkeypatch.setattr(ExactSums, "of", of)
+    operator = ShardedCentres(*(kernel, points, points[:20], 1, deal, deal), basis=V, rows_at_once=10)
+    for rows in (slice(40, 50), slice(30, 40), slice(50, 60)):
+        operator.panel(rows, weights, 0)
+    operator.clear()
+    operator.panel(slice(40, 50), weights, 0)
+    assert bounds[0] == bounds[3] < bounds[1] == bounds[2]  # temporary centres are columns, too
 
 
 @pytest.mark.parametrize("n_terms", [4, 1 << 20])

@@ -75,7 +75,8 @@ class ShardedCentres:
         self._temporary: list[tuple[int, slice, Points]] = []  # lanes, columns and points of this rank
         self._n_blocks = deal.n_blocks  # with those of all temporary centres
         self.rows_at_once = rows_at_once
-        self._largest = centres.largest(kernel.diagonal)  # k(x, x) of all points seen
+        self._largest_centre = centres.largest(kernel.diagonal)
+        self._largest = self._largest_centre  # k(x, x) of all columns and of the panel
         self._arriving = PanelPoints(rows)
         self._next: slice | None = None  # the panel after the one that will be asked for, if known
         self._columns = {block.columns.start: centres[block.columns].aligned() for block in deal.own}
@@ -95,6 +96,7 @@ class ShardedCentres:
     def clear(self) -> None:
         """Forget the temporary centres."""
         self._temporary, self.n_temporary, self._n_blocks = [], 0, self.deal.n_blocks
+        self._largest = self._largest_centre
 
     def comes_next(self, rows: slice, stop: int) -> None:
         """Tell which panel follows the one that `panel` will be called for."""
