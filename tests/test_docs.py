@@ -36,6 +36,13 @@ def test_no_block_has_lines_too_long_for_a_laptop(page):
     assert [line for block in blocks for line in block.splitlines() if len(line) > WIDEST_LINE] == []
 
 
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    inside = [link for link in links if not link.startswith("https://")]
+    assert len(inside) > 10
+    assert [link for link in inside if not (ROOT / link).exists()] == []
+
+
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # Pages that show what their examples print, which test_tutorials.py runs and compares.
 SHOW_OUTPUT = [*filter(examples, TUTORIALS), ROOT / "docs" / "guide" / "plan.md"]

@@ -231,7 +231,7 @@ def test_values_are_kept_in_16_bits_where_their_bounds_allow_it(rng, desk, alway
 def test_the_plan_says_how_values_are_kept(rng, always_coded, on_desk):
     X = rng.normal(size=(400, 3))
     plan = KernelRegressor("gaussian", bandwidth=2.0, ridge=0.01).plan(X, X[:, 0])
-    assert "kernel values kept in 16 bits, each within 7.8e-06" in str(plan)
+    assert "kernel values kept in 16 bits, each within 7.8e-06" in " ".join(str(plan).split())
     assert Plan.from_json(plan.to_json()) == plan
     none = replace(plan, kept_memory=0.0)
     assert "16 bits" not in str(none)

@@ -228,13 +228,19 @@ def test_the_epochs_expected_are_about_those_taken(rng, desk, ridge):
     assert expected_epochs(plan, levelled, y, 1e-30, 100, 3) == 5
 
 
+def unwrapped(plan):
+    return " ".join(str(plan).split())
+
+
 def test_the_plan_says_how_long_training_takes_and_advises_where_that_is_long(rng):
     X = rng.normal(size=(400, 3))
     plan = mercer.KernelRegressor("laplacian", bandwidth=2.0, ridge=0.1).plan(X, X[:, 0])
-    assert f"predicted until training stops, after about {plan.expected_epochs} epochs" in str(plan)
-    assert "fewer centres" not in str(plan)
+    assert f"predicted until training stops, after about {plan.expected_epochs} epochs" in unwrapped(
+        plan
+    )
+    assert "fewer centres" not in unwrapped(plan)
     long = replace(plan, first_epoch_seconds=5_000.0, later_epoch_seconds=5_000.0, expected_epochs=3)
-    assert "4.2 h  predicted until training stops, after about 3 epochs; fewer centres" in str(long)
-    assert "more memory for later epochs" not in str(long)
-    assert "more memory for later epochs" in str(replace(long, kept_memory=0.0))
-    assert "after about 1 epoch;" in str(replace(long, expected_epochs=1))
+    assert "4.2 h predicted until training stops, after about 3 epochs; fewer centres" in unwrapped(long)
+    assert "more memory for later epochs" not in unwrapped(long)
+    assert "more memory for later epochs" in unwrapped(replace(long, kept_memory=0.0))
+    assert "after about 1 epoch;" in unwrapped(replace(long, expected_epochs=1))

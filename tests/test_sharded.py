@@ -275,7 +275,7 @@ def sent_ahead(case):
         patched.setattr(ShardedSquare, "_send_ahead", counted_ahead)
         weights = run_case(case, group, dealt=True)[0]
         n_sent, n_ahead = len(sent), len(ahead)
-        patched.setattr(ShardedSquare, "comes_next", lambda self, rows, stop: None)
+        patched.setattr(ShardedSquare, "comes_next", lambda self, rows: None)
         plain = run_case(case, group, dealt=True)[0]
     assert len(ahead) == n_ahead
     assert len(sent) == 2 * n_sent  # as many rows, and none of them twice
@@ -323,10 +323,8 @@ def sent_in_epochs(precision, dealt, kept):
 def test_a_plan_says_what_the_ranks_send(pool, precision, dealt, kept):
     for sent, (first, later), text in pool.run(2, sent_in_epochs, precision, dealt, kept):
         assert sent == [first, first + later]
-        assert re.search(
-            r"ranks 2 processes; each sends \d+ KiB in the first epoch, \d+ KiB in",
-            " ".join(text.split()),
-        )
+        said = r"ranks 2 processes; each sends \d+ KiB in the first epoch, \d+ KiB in"
+        assert re.search(said, " ".join(text.split()))
 
 
 # Points that are dealt to the ranks
