@@ -26,9 +26,10 @@ from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
 from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
-from mercer.planning.choose import Requests, choose
+from mercer.planning.choose import choose
 from mercer.planning.direct import direct_plan, is_small
 from mercer.planning.epochs import Goal, expected_epochs
+from mercer.planning.levelling import Requests
 from mercer.planning.memory import data_limit, stream_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
@@ -126,6 +127,7 @@ def prepare(
                 data.n_held_out,
                 data_on_disk=rows_each(points) > limit,
                 keeps=limits.max_iter > 1,
+                goal=goal,
             )
         if resource.rates is not None:
             on_stage("timing a few panels")
