@@ -66,7 +66,7 @@ def test_levelling_more_is_expected_to_take_fewer_epochs_and_does(problem, desk)
 def test_q_is_doubled_while_it_saves_twice_what_it_costs(problem, n):
     kernel, points, _ = problem
     spectrum, fresh = nystrom_spectrum(kernel, points[:S], 128), fresh_sample(kernel, points, S)
-    found = Levelling(spectrum, fresh, fresh.estimate(level(spectrum, 8), 8), 8, batch=None)
+    found = Levelling(spectrum, fresh, fresh.estimate(level(spectrum, 8), 8), 8, batch=None, reason="")
     work = Work(n, l=2, value=60.0, kept=True)
 
     def epochs(spectrum, q):
@@ -89,7 +89,9 @@ def test_q_is_doubled_while_it_saves_twice_what_it_costs(problem, n):
 def test_more_of_the_spectrum_is_computed_only_if_that_pays(problem):
     kernel, points, _ = problem
     spectrum, fresh = nystrom_spectrum(kernel, points[:S], 20), fresh_sample(kernel, points, S)
-    found = Levelling(spectrum, fresh, fresh.estimate(level(spectrum, 20), 20), 20, batch=None)
+    found = Levelling(
+        spectrum, fresh, fresh.estimate(level(spectrum, 20), 20), 20, batch=None, reason=""
+    )
 
     def chosen(n):
         work = Work(n, l=2, value=60.0, kept=True)
@@ -113,7 +115,9 @@ def test_a_goal_that_takes_many_epochs_has_more_levelled_and_one_epoch_does_not(
     assert plain.preconditioner_rank == once.preconditioner_rank
     assert often.preconditioner_rank >= once.preconditioner_rank
     assert often.critical_batch_size >= often.batch_size
-    assert plain.rank_reason == ""
+    held_out = plan(Goal(y, 1e-8, 100, patience=3))
+    assert held_out.preconditioner_rank == plain.preconditioner_rank
+    assert held_out.rank_reason == plain.rank_reason != ""
     assert f"eigenvalues levelled; {once.rank_reason}" in str(once)
     given = choose(kernel, points, 2, small, requests=Requests(S, 10), goal=Goal(y, 1e-8, 100))[0]
     assert (given.preconditioner_rank, given.rank_reason) == (10, "set by the user")

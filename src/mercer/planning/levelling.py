@@ -49,6 +49,9 @@ GROWTH_WORTH_HAVING = 1.2
 # Of the operations that are expected to be saved, what more levelling may cost: epochs are predicted
 # within a factor of two.
 SAVING_SHARE = 0.5
+# Why no more are levelled.
+ROUNDING_LIMIT = "rounding error does not allow more"
+SUBSAMPLE_LIMIT = "s is too small for more"
 # A batch below this share of the rows that run at full rate wastes more of the device than a batch
 # beyond m* wastes of its points.
 SMALLEST_BATCH_SHARE = 1 / 8
@@ -82,7 +85,7 @@ class Levelling:
     estimate: FreshEstimate  # of the q chosen
     paper_q: int
     batch: BatchLimits
-    reason: str = ""  # why no more are levelled
+    reason: str  # why no more are levelled
 
     @property
     def q(self) -> int:
@@ -141,10 +144,17 @@ def levelling(
             break
         s, critical_before = grown, critical
         width = max(width, _first_components(s, n, work, requests))
-    found = Levelling(spectrum, fresh, estimate, paper_q, batch)
     if requests.preconditioner_rank is not None:
-        return replace(found, reason="set by the user")
-    if goal is None:
+        reason = "set by the user"
+    elif q == rank:
+        reason = ROUNDING_LIMIT if rank < len(spectrum.sigma) else SUBSAMPLE_LIMIT
+    elif q > _spare_components(s, n, work):
+        reason = f"as many as batches of {batch.m_G:,} need"
+    else:
+        reason = f"more would add over {SPARE_WORK_SHARE:.0%} to an epoch"
+    found = Levelling(spectrum, fresh, estimate, paper_q, batch, reason)
+    # A held-out part ends training after a number of epochs that hardly depends on q.
+    if requests.preconditioner_rank is not None or goal is None or goal.patience is not None:
         return found
     m = batch_size(requests, batch, estimate, ridge, n, resource)
     counted = Work(n, n_outputs, work, keeps_all(s, q, m), resource.ranks)
@@ -179,8 +189,7 @@ def _while_it_pays(
         rank = safe_components(spectrum, len(points))
         more = min(2 * q, most if q == known else rank)
         if more <= q:
-            limit = "rounding error does not allow more" if q < most else "s is too small for more"
-            return replace(found, reason=limit)
+            return replace(found, reason=ROUNDING_LIMIT if q < most else SUBSAMPLE_LIMIT)
         taken = epochs(spectrum, q)
         cost = work.levelling(s, more - q) + fresh_estimate(f, s, more)
         if q == known:
@@ -194,7 +203,7 @@ def _while_it_pays(
         if q == known:
             spectrum = nystrom_spectrum(kernel, points[:s], more)
             if len(spectrum.sigma) <= q:
-                return replace(found, reason="rounding error does not allow more")
+                return replace(found, reason=ROUNDING_LIMIT)
             found = replace(found, spectrum=spectrum)
         else:
             estimate = found.fresh.estimate(level(spectrum, more, rho), more)
