@@ -16,7 +16,7 @@ from mercer.engine import HeldOutPart, Limits, Requests, Watcher, choose, train
 from mercer.kernels import Gaussian
 from mercer.planning import calibration, keeping
 from mercer.planning.calibration import fresh_byte_seconds
-from mercer.planning.epochs import expected_epochs
+from mercer.planning.epochs import Goal, expected_epochs
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Rates
 
@@ -222,10 +222,10 @@ def test_the_epochs_expected_are_about_those_taken(rng, desk, ridge):
     for tolerance in (1e-2, 1e-4):
         limits = Limits(max_iter=100, interpolation_tol=tolerance, n_iter_no_change=3, tol=0)
         taken = len(train(kernel, points, y, plan.step, levelled, limits, kept_memory=1e9).history)
-        expected = expected_epochs(plan, levelled, y, tolerance, 100, None)
+        expected = expected_epochs(plan, levelled, Goal(y, tolerance, 100))
         assert taken / 2 <= expected <= 2 * taken
-    assert expected_epochs(plan, levelled, y, tolerance, 2, None) == 2
-    assert expected_epochs(plan, levelled, y, 1e-30, 100, 3) == 5
+    assert expected_epochs(plan, levelled, Goal(y, tolerance, 2)) == 2
+    assert expected_epochs(plan, levelled, Goal(y, 1e-30, 100, 3)) == 5
 
 
 def unwrapped(plan):

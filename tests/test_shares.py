@@ -324,7 +324,7 @@ def grown(folder):
     on_the_desk()
     # In proportion to these rows.
     mercer.data.rows.CHUNK_ELEMENTS = 1 << 20
-    mercer.planning.choose.FRESH_POINTS = 300
+    mercer.planning.levelling.FRESH_POINTS = 300
     size, rank = dist.get_world_size(), dist.get_rank()
     X = np.random.default_rng(rank).normal(size=(ROWS // size, FEATURES)).astype(np.float32)
     small = RowShare(X[:300]), X[:300, 0]

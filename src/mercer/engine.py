@@ -48,7 +48,8 @@ from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
 from mercer.planning.calibration import measure_resource
 from mercer.planning.centres import choose_with_centres
-from mercer.planning.choose import Requests, choose
+from mercer.planning.choose import choose
+from mercer.planning.levelling import Requests
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource

@@ -26,9 +26,10 @@ from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import threads
 from mercer.planning.calibration import measure_resource
 from mercer.planning.centres import TIMED_COLUMNS, auto_centres, choose_with_centres, value_seconds
-from mercer.planning.choose import Requests, choose
+from mercer.planning.choose import choose
 from mercer.planning.direct import SPECTRUM_POINTS, direct_plan, is_small
-from mercer.planning.epochs import expected_epochs
+from mercer.planning.epochs import Goal, expected_epochs
+from mercer.planning.levelling import Requests
 from mercer.planning.memory import data_limit, stream_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
@@ -111,6 +112,10 @@ def prepare(
     if requests.batch_size is not None:
         requests = replace(requests, batch_size=min(requests.batch_size, len(points)))
 
+    limits = settings.limits
+    patience = limits.n_iter_no_change if data.n_held_out > 0 else None
+    goal = Goal(y, limits.interpolation_tol, limits.max_iter, patience)
+
     def made() -> tuple[Plan, LevelledKernel]:
         if solves:
             assert isinstance(points, Points)
@@ -125,21 +130,14 @@ def prepare(
                 requests,
                 data.n_held_out,
                 data_on_disk=rows_each(points) > limit,
-                keeps=settings.limits.max_iter > 1,
+                keeps=limits.max_iter > 1,
                 coded=group is None,
                 n_closing=n_closing,
+                goal=goal,
             )
         if resource.rates is not None:
             on_stage("timing a few panels")
-            limits, stops_early = settings.limits, data.n_held_out > 0
-            epochs = expected_epochs(
-                plan,
-                preconditioner,
-                y,
-                limits.interpolation_tol,
-                limits.max_iter,
-                limits.n_iter_no_change if stops_early else None,
-            )
+            epochs = expected_epochs(plan, preconditioner, goal)
             plan = with_predicted_seconds(
                 plan,
                 resource.rates,

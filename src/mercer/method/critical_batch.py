@@ -68,13 +68,19 @@ class FreshSample:
             removed = dense_product(Z * levelled.D, Z.T)  # (f, f)
             K = torch.sub(K, removed, out=removed)  # (f, f)
             diagonal = levelled.diagonal(self.k_diag, Z)
-        # Below these bounds both numbers are rounding error: the diagonal has lost that much to
-        # subtraction, and the largest eigenvalue is at least their mean.
-        beta = max(float(diagonal.mean()), torch.finfo(K.dtype).eps * float(self.k_diag.mean()))
+        beta = self._mean(diagonal)
         # Training scales the residual of points above beta down (step.py), and so its operator.
         root = (beta / diagonal.clamp(min=beta)).sqrt_()  # (f,)
         lambda_1 = max(largest_eigenvalue(K, root), beta) / len(K)
         return FreshEstimate(q=q, beta=beta, beta_max=float(diagonal.max()), lambda_1=lambda_1)
+
+    def beta(self, levelled: LevelledKernel) -> float:
+        """That of the estimate, in a fraction of its time."""
+        return self._mean(levelled.diagonal(self.k_diag, dense_product(self.phi, levelled.V)))
+
+    def _mean(self, diagonal: Tensor) -> float:
+        """At least what a diagonal, (f,), loses to rounding; lambda_1 is at least as large as well."""
+        return max(float(diagonal.mean()), torch.finfo(diagonal.dtype).eps * float(self.k_diag.mean()))
 
 
 def fresh_sample(kernel: Kernel, points: AnyPoints, s: int, count: int = FRESH_POINTS) -> FreshSample:

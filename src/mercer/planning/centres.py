@@ -33,13 +33,15 @@ from mercer.operators.storage import value_bytes
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator
 from mercer.operators.workers import small_operations
-from mercer.planning.choose import ELEMENTWISE_FEATURES, SUBSAMPLE_SIZE, Requests, choose
+from mercer.planning.choose import choose
 from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
 from mercer.planning.keeping import keeping
+from mercer.planning.levelling import SUBSAMPLE_SIZE, Requests
 from mercer.planning.memory import centres_bytes, centres_data_bytes, kept_bytes, repeated_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Resource
 from mercer.planning.together import Together
+from mercer.planning.work import ELEMENTWISE_FEATURES
 from mercer.stopwatch import Stopwatch, fastest
 
 # A run that is predicted to take no longer has every row as a centre; otherwise the number of centres is

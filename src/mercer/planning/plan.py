@@ -78,6 +78,7 @@ class Plan:
     n_closing: int = 0  # of them, those that closing epochs train on
     n_centers: int | None = None  # p; None where every row is a centre
     n_temporary: int = 0  # rows that may be temporary centres at once
+    rank_reason: str = ""  # why no more eigenvalues are levelled
     all_centers_seconds: float | None = None  # predicted for a run in which every row is a centre
 
     @property

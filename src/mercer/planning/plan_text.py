@@ -38,6 +38,7 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
     needs = f"memory to be used; this run needs {in_words(plan.peak_memory)}"
     own, fresh = plan.paper_rule_own_critical, paper.critical_batch_size
     plain = f"{plan.critical_batch_size_plain:.1f}"
+    levelled = "eigenvalues levelled" + (f"; {plan.rank_reason}" if plan.rank_reason else "")
     ridge = "0 interpolates" if plan.ridge == 0 else "noise level per point"
     shown = [
         ("data", f"{plan.n:,} × {plan.d:,}", f"points × features; outputs: {plan.n_outputs:,}"),
@@ -71,7 +72,7 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
             f"{paper.q:,}",
             f"m* {own:,.0f} on the subsample itself, {fresh:,.0f} on fresh points",
         ),
-        ("q", f"{plan.preconditioner_rank:,}", "eigenvalues levelled"),
+        ("q", f"{plan.preconditioner_rank:,}", levelled),
         ("beta(K_G)", f"{plan.beta:.3g}", f"mean of k_G(x, x); largest seen {plan.beta_max:.3g}"),
         ("m*(k_G)", _short(plan.critical_batch_size), "largest useful batch after levelling"),
         ("m", f"{plan.batch_size:,}", f"batch, limited by {plan.bound}: {advice(plan)}"),
