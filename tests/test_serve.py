@@ -238,6 +238,8 @@ def test_malformed_json_is_refused(served, body, message):
     ("text", "status", "message"),
     [
         (b"", 400, "name the columns"),
+        (b"\rage,city,member\n1,Oslo,true\n", 400, "name the columns"),
+        (b"a" * 140_000 + b",city,member\n1,Oslo,true\n", 400, "name the columns"),
         (b"age,city,member\n", 422, "no rows"),
         (b"age,city,member\n1,Oslo\n", 400, "line 2 has 2 fields"),
         (b"age,city,member\n1,Oslo,true,4\n", 400, "line 2 has 4 fields"),
