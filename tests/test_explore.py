@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -36,8 +37,9 @@ from mercer.explorer.session import Session
 from mercer.explorer.settings import Settings, first_settings, parse_settings, rows_of
 from mercer.explorer.slices import Slicer
 from mercer.explorer.sources import from_arrays
-from mercer.explorer.trainer import Cancelled, Trainer
+from mercer.explorer.trainer import Cancelled, Trainer, Watch
 from mercer.files.records import to_data
+from mercer.operators.workers import torch_threads, watched
 
 HOSTILE = [
     '<img src=x onerror="document.title=1">',
@@ -258,6 +260,46 @@ def test_a_superseded_run_ends_at_the_next_stage(diabetes, tmp_path):
         train.trainer.fit(1, first_settings(diabetes.about))
     assert [event for event, _ in train.sent] == ["started"]
     assert not (tmp_path / "run-1.mercer").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("mercer.selection.trials.leave_one_out_once", {"auto": True}),
+        ("mercer.selection.metric.loss_gradient", {"auto": True, "metric": True}),
+        ("mercer.planning.choose.nystrom_spectrum", {}),
+        ("mercer.explorer.trainer.of_held_out", {}),
+    ],
+    ids=["between trials", "between steps of a metric", "within the plan", "after training"],
+)
+def test_a_superseded_run_ends_before_its_stage_does(diabetes, tmp_path, monkeypatch, place, change):
+    train, after = InProcess(diabetes, tmp_path), []
+    home, name = place.rsplit(".", 1)
+    whole = getattr(import_module(home), name)
+
+    def counted(*given, **options):
+        after.extend([name] * train.inbox.is_superseded)
+        train.inbox.is_superseded = True  # a slider was moved
+        return whole(*given, **options)
+
+    monkeypatch.setattr(place, counted)
+    with torch_threads(1), pytest.raises(Cancelled):  # so that nothing else is on the way
+        train.trainer.fit(1, replace(first_settings(diabetes.about), **change))
+    assert not after
+    assert "ended" not in [event for event, _ in train.sent]
+    assert not (tmp_path / "run-1.mercer").exists()
+
+
+def test_questions_are_answered_while_a_newer_fit_waits(diabetes, tmp_path):
+    train = InProcess(diabetes, tmp_path)
+    train.trainer.fit(1, first_settings(diabetes.about))
+    train.sent.clear()
+    train.inbox.questions.put({"ask": 7, "run": 1, "columns": [0]})
+    train.inbox.is_superseded = True
+    with watched(Watch(1, train.inbox, train.send, train.trainer.answer).check):
+        train.trainer.answer()
+    [(event, fields)] = train.sent
+    assert (event, fields["ask"], "data" in fields) == ("answer", 7, True)
 
 
 def test_a_stopped_run_keeps_the_weights_it_has(diabetes, tmp_path):
