@@ -203,6 +203,27 @@ def test_importances_are_the_rise_of_the_error_and_find_the_column_that_counts(t
     assert found["rises"][0] > 0.5 > abs(found["rises"][-1])
 
 
+def test_slices_of_images_begin_at_pixels_that_vary(tmp_path):
+    data = from_arrays(*load_digits(return_X_y=True))
+    assert data.about.side == 8
+    train = InProcess(data, tmp_path)
+    train.trainer.fit(1, replace(first_settings(data.about), rows=300))
+    found = train.parts()["importances"]
+    ranked = found["columns"]
+    assert len(ranked) == len(found["rises"]) == found["side"] ** 2
+    spread = data.X.std(0)  # the first pixel is black in all images
+    for pixel in (*ranked[:2], *data.about.first_columns[:2]):
+        assert spread[pixel] > np.median(spread)
+    best = int(np.argmax(found["rises"]))
+    top, left = (2 * place for place in divmod(best, found["side"]))
+    assert divmod(ranked[0], 8) in [(top + i, left + j) for i in (0, 1) for j in (0, 1)]
+
+
+def test_slices_of_a_table_begin_at_columns_that_vary(rng):
+    X = np.column_stack([np.ones(50), rng.normal(size=(50, 2))])
+    assert from_arrays(X, X[:, 1]).about.first_columns == (1, 2, 0)
+
+
 def test_the_spectrum_after_levelling_is_flat_up_to_q(diabetes, tmp_path):
     train = InProcess(diabetes, tmp_path)
     train.trainer.fit(1, replace(first_settings(diabetes.about), rows=300))

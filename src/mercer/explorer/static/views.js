@@ -167,7 +167,8 @@ class Asked extends Card {
 
   /** Offer the columns of a run; the most important first until the user has chosen. */
   offer(select, run, place) {
-    const ranked = run.details?.importances?.columns ?? run.settings.columns;
+    const chosen = (columns) => columns.filter((i) => run.settings.columns.includes(i));
+    const ranked = chosen(run.details?.importances?.columns ?? [...this.data.first_columns, ...run.settings.columns]);
     const wanted = this.touched && run.settings.columns.includes(Number(select.value)) ? Number(select.value) : ranked[place] ?? run.settings.columns[place];
     const options = run.settings.columns.slice(0, 1000).map((i) => el("option", { value: String(i) }, this.data.fields[i].name || "(no name)"));
     select.replaceChildren(...options);
