@@ -258,6 +258,19 @@ def test_a_slice_is_the_prediction_with_the_other_columns_fixed(task, diabetes, 
     np.testing.assert_allclose(surface["z"][7], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_slice_shows_the_class_of_its_row_unless_one_is_chosen(wine, tmp_path):
+    train = InProcess(wine, tmp_path)
+    train.trainer.fit(1, first_settings(wine.about))
+    model = train.trainer.models[1].model
+    slicer = Slicer(wine, first_settings(wine.about), model)
+    for row in range(6):
+        found = slicer.line(0, None, False, row)
+        predicted = model.predict(wine.X[wine.held_out[row : row + 1]])[0]
+        assert model.classes_[found["output"]] == predicted
+        assert slicer.map(0, 1, None, row)["output"] == found["output"]
+    assert slicer.line(0, 2, False, 0)["output"] == 2
+
+
 def test_a_slice_along_a_category_has_its_names(tmp_path):
     table = hostile_table(200)
     data = from_arrays(table.drop("y"), table["y"])
