@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import threading
@@ -307,6 +308,18 @@ def test_hostile_names_are_escaped_on_the_page(tmp_path, rng):
 
 
 # Limits
+
+
+def test_the_page_has_a_command_for_its_own_address_and_says_what_options_do(served):
+    text = html.unescape(served.get("/").text)
+    address = str(served.base_url).rstrip("/")
+    assert f"curl '{address}/models/shop/predict?probabilities=true'" in text
+    for option in ("probabilities=true", "interval=0.9", "far=true", "importances=true"):
+        assert f"<code>{option}</code>" in text
+    assert "Add the importance of each column" in text
+    hostile = {"Host": "x'$(touch y)<b>"}
+    answer = served.get("/", headers=hostile)
+    assert answer.status_code == 400 or "<b>" not in answer.text
 
 
 def test_too_many_rows_bytes_and_requests_are_turned_away(files):
