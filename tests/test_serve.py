@@ -340,6 +340,62 @@ def test_too_many_rows_bytes_and_requests_are_turned_away(files):
         assert response.headers["retry-after"] == "1"
 
 
+def test_a_full_queue_turns_requests_away_until_one_is_answered(files, shop, monkeypatch):
+    free, begun = threading.Event(), threading.Event()
+    predict = batches.all_answers
+
+    def held(*arguments, **options):
+        begun.set()
+        free.wait(30)
+        return predict(*arguments, **options)
+
+    monkeypatch.setattr(batches, "all_answers", held)
+    table = shop_table(2)
+    with client(files, Limits(queue=2)) as (one, app), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post, one, table.to_dicts())
+        assert begun.wait(30)
+        second = pool.submit(post, one, table.to_dicts())
+        while app.state.service.admission.requests < 2:
+            time.sleep(0.01)
+        assert "2 requests are waiting" in sentence(post(one, table.to_dicts()), 429)
+        assert one.get("/health").status_code == 200  # which waits for nobody
+        free.set()
+        for task in (first, second):
+            assert [row["prediction"] for row in task.result().json()["rows"]] == shop.predict(
+                table
+            ).tolist()
+        assert post(one, table.to_dicts()).status_code == 200
+        assert app.state.service.admission.bytes == 0
+
+
+def test_models_of_one_server_are_asked_and_replaced_apart(tmp_path):
+    paths = {name: tmp_path / f"{name}.mercer" for name in ("a", "b")}
+    for factor, path in enumerate(paths.values(), 1):
+        plain_model(float(factor)).save(path)
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    with (
+        client({name: str(path) for name, path in paths.items()}) as (one, app),
+        ThreadPoolExecutor(8) as pool,
+    ):
+
+        def check():
+            models = {name: mercer.load(path) for name, path in paths.items()}
+            wanted = ["a", "b"] * 8
+            answers = list(pool.map(lambda name: post(one, X.tolist(), name).json(), wanted))
+            for name, answer in zip(wanted, answers, strict=True):
+                found = [row["prediction"] for row in answer["rows"]]
+                np.testing.assert_allclose(found, models[name].predict(X), atol=1e-5)
+            return [answer["version"] for answer in answers[:2]]
+
+        before = check()
+        plain_model(3.0).save(paths["b"])
+        registry = app.state.service.registry
+        while registry["b"].version == before[1]:  # the server looks at its files by itself
+            time.sleep(0.02)
+        after = check()
+    assert (after[0] == before[0], after[1] == before[1]) == (True, False)
+
+
 def test_an_answer_that_takes_too_long_is_given_up(files, monkeypatch):
     free, ended = threading.Event(), []
 
