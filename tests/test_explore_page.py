@@ -157,9 +157,9 @@ def test_columns_can_be_left_out_and_the_text_can_be_copied(page):
     finished(page, before + 1)
     assert page.value("document.querySelector('#columns-count').value") == "4 of 5"
     # The clipboard of a browser without a screen may be closed to pages; then a dialog has the text.
-    page.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.run("navigator.clipboard.writeText = async (text) => { window.copiedText = text; }")
     page.click("#python")
-    assert "KernelRegressor(" in page.wait("window.copied")
+    assert "KernelRegressor(" in page.wait("window.copiedText")
     assert page.value("document.querySelector('#command').hidden")  # there is no file
     page.run("navigator.clipboard.writeText = async () => { throw new Error('no'); }")
     page.click("#python")

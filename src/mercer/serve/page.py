@@ -159,7 +159,7 @@ def _options(served: Served) -> Markup:
     ]
     return join(
         element("h3", "Options in the address"),
-        element("div", element("table", element("tbody", *rows)), class_="wide"),
+        element("div", element("table", element("tbody", *rows), class_="options"), class_="wide"),
     )
 
 
