@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 PHONE = 360
+CLICKS = 5  # attempts to click on an element
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -77,9 +79,14 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click on an element, as a user does."""
-        found = self._call("/element", {"using": "css selector", "value": selector})
-        element = next(iter(found.values()))
-        self._call(f"/element/{element}/click", {})
+        for attempt in reversed(range(CLICKS)):
+            try:
+                found = self._call("/element", {"using": "css selector", "value": selector})
+                self._call(f"/element/{next(iter(found.values()))}/click", {})
+                return
+            except urllib.error.HTTPError as error:  # noqa: PERF203, drawn again between the calls
+                if error.code != 404 or not attempt:
+                    raise
 
     def new_tab(self) -> str:
         """Open another tab, go to it, and return the one before."""

@@ -83,6 +83,8 @@ def test_public_names_are_locked():
         "load",
         "measure_resource",
         "release_memory",
+        "to_onnx",
+        "to_torch",
     ]
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -36,8 +37,9 @@ from mercer.explorer.session import Session
 from mercer.explorer.settings import Settings, first_settings, parse_settings, rows_of
 from mercer.explorer.slices import Slicer
 from mercer.explorer.sources import from_arrays
-from mercer.explorer.trainer import Cancelled, Trainer
+from mercer.explorer.trainer import Cancelled, Trainer, Watch
 from mercer.files.records import to_data
+from mercer.operators.workers import torch_threads, watched
 
 HOSTILE = [
     '<img src=x onerror="document.title=1">',
@@ -201,6 +203,27 @@ def test_importances_are_the_rise_of_the_error_and_find_the_column_that_counts(t
     assert found["rises"][0] > 0.5 > abs(found["rises"][-1])
 
 
+def test_slices_of_images_begin_at_pixels_that_vary(tmp_path):
+    data = from_arrays(*load_digits(return_X_y=True))
+    assert data.about.side == 8
+    train = InProcess(data, tmp_path)
+    train.trainer.fit(1, replace(first_settings(data.about), rows=300))
+    found = train.parts()["importances"]
+    ranked = found["columns"]
+    assert len(ranked) == len(found["rises"]) == found["side"] ** 2
+    spread = data.X.std(0)  # the first pixel is black in all images
+    for pixel in (*ranked[:2], *data.about.first_columns[:2]):
+        assert spread[pixel] > np.median(spread)
+    best = int(np.argmax(found["rises"]))
+    top, left = (2 * place for place in divmod(best, found["side"]))
+    assert divmod(ranked[0], 8) in [(top + i, left + j) for i in (0, 1) for j in (0, 1)]
+
+
+def test_slices_of_a_table_begin_at_columns_that_vary(rng):
+    X = np.column_stack([np.ones(50), rng.normal(size=(50, 2))])
+    assert from_arrays(X, X[:, 1]).about.first_columns == (1, 2, 0)
+
+
 def test_the_spectrum_after_levelling_is_flat_up_to_q(diabetes, tmp_path):
     train = InProcess(diabetes, tmp_path)
     train.trainer.fit(1, replace(first_settings(diabetes.about), rows=300))
@@ -235,6 +258,19 @@ def test_a_slice_is_the_prediction_with_the_other_columns_fixed(task, diabetes, 
     np.testing.assert_allclose(surface["z"][7], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_slice_shows_the_class_of_its_row_unless_one_is_chosen(wine, tmp_path):
+    train = InProcess(wine, tmp_path)
+    train.trainer.fit(1, first_settings(wine.about))
+    model = train.trainer.models[1].model
+    slicer = Slicer(wine, first_settings(wine.about), model)
+    for row in range(6):
+        found = slicer.line(0, None, False, row)
+        predicted = model.predict(wine.X[wine.held_out[row : row + 1]])[0]
+        assert model.classes_[found["output"]] == predicted
+        assert slicer.map(0, 1, None, row)["output"] == found["output"]
+    assert slicer.line(0, 2, False, 0)["output"] == 2
+
+
 def test_a_slice_along_a_category_has_its_names(tmp_path):
     table = hostile_table(200)
     data = from_arrays(table.drop("y"), table["y"])
@@ -258,6 +294,46 @@ def test_a_superseded_run_ends_at_the_next_stage(diabetes, tmp_path):
         train.trainer.fit(1, first_settings(diabetes.about))
     assert [event for event, _ in train.sent] == ["started"]
     assert not (tmp_path / "run-1.mercer").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("mercer.selection.trials.leave_one_out_once", {"auto": True}),
+        ("mercer.selection.metric.loss_gradient", {"auto": True, "metric": True}),
+        ("mercer.planning.choose.nystrom_spectrum", {}),
+        ("mercer.explorer.trainer.of_held_out", {}),
+    ],
+    ids=["between trials", "between steps of a metric", "within the plan", "after training"],
+)
+def test_a_superseded_run_ends_before_its_stage_does(diabetes, tmp_path, monkeypatch, place, change):
+    train, after = InProcess(diabetes, tmp_path), []
+    home, name = place.rsplit(".", 1)
+    whole = getattr(import_module(home), name)
+
+    def counted(*given, **options):
+        after.extend([name] * train.inbox.is_superseded)
+        train.inbox.is_superseded = True  # a slider was moved
+        return whole(*given, **options)
+
+    monkeypatch.setattr(place, counted)
+    with torch_threads(1), pytest.raises(Cancelled):  # so that nothing else is on the way
+        train.trainer.fit(1, replace(first_settings(diabetes.about), **change))
+    assert not after
+    assert "ended" not in [event for event, _ in train.sent]
+    assert not (tmp_path / "run-1.mercer").exists()
+
+
+def test_questions_are_answered_while_a_newer_fit_waits(diabetes, tmp_path):
+    train = InProcess(diabetes, tmp_path)
+    train.trainer.fit(1, first_settings(diabetes.about))
+    train.sent.clear()
+    train.inbox.questions.put({"ask": 7, "run": 1, "columns": [0]})
+    train.inbox.is_superseded = True
+    with watched(Watch(1, train.inbox, train.send, train.trainer.answer).check):
+        train.trainer.answer()
+    [(event, fields)] = train.sent
+    assert (event, fields["ask"], "data" in fields) == ("answer", 7, True)
 
 
 def test_a_stopped_run_keeps_the_weights_it_has(diabetes, tmp_path):

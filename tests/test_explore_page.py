@@ -97,6 +97,16 @@ def test_the_token_leaves_the_address_and_a_reload_still_works(page):
     page.wait(DONE)
 
 
+def test_a_reload_shows_the_settings_of_the_run_that_is_shown(page, explorer):
+    before = last_run(page)
+    page.run(move("ratio", 0.4))
+    finished(page, before + 1)
+    wanted = page.value("document.querySelector('#ratio-value').value")
+    page.open(explorer.url, 1300)
+    page.wait(DONE)
+    assert page.value("document.querySelector('#ratio-value').value") == wanted == "2.5 × median"
+
+
 def test_moving_a_slider_trains_a_new_run_and_the_cards_follow(page):
     before = last_run(page)
     page.run(move("ridge", -2))
@@ -147,9 +157,9 @@ def test_columns_can_be_left_out_and_the_text_can_be_copied(page):
     finished(page, before + 1)
     assert page.value("document.querySelector('#columns-count').value") == "4 of 5"
     # The clipboard of a browser without a screen may be closed to pages; then a dialog has the text.
-    page.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.run("navigator.clipboard.writeText = async (text) => { window.copiedText = text; }")
     page.click("#python")
-    assert "KernelRegressor(" in page.wait("window.copied")
+    assert "KernelRegressor(" in page.wait("window.copiedText")
     assert page.value("document.querySelector('#command').hidden")  # there is no file
     page.run("navigator.clipboard.writeText = async () => { throw new Error('no'); }")
     page.click("#python")
@@ -264,4 +274,8 @@ def test_real_tables_are_explored_from_the_first_run_to_the_search(browser, name
         assert browser.value("document.querySelector('#importances canvas') !== null") is (
             name == "digits"
         )
+        if name == "digits":  # of several classes the slices begin with that of the typical row
+            assert browser.value("document.querySelector('#slice select').value") != ""
+            along = browser.value("Number(document.querySelectorAll('#slice select')[1].value)")
+            assert np.asarray(X)[:, along].std() > 0
         assert errors(browser) == []

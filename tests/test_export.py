@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 import torch
 
-from mercer import KernelClassifier, KernelRegressor
+from mercer import KernelClassifier, KernelRegressor, NeuralTangent
 from mercer.cli import main
 from mercer.kernels import KERNELS
+from mercer.model.plain_function import _neural_tangent as plain_neural_tangent
 
 RANKED = {"scale": "rank", "categorical_features": [1]}
 
@@ -62,7 +63,7 @@ def test_gradients_pass_and_are_those_of_finite_differences(data, kernel, option
 
 
 def test_gradients_at_a_centre_are_finite(data):
-    for kernel in ("laplacian", "matern32", "exponential_power"):
+    for kernel in ("laplacian", "matern32", "exponential_power", "neural_tangent"):
         x = torch.from_numpy(data[0][:5]).requires_grad_()
         fitted(data, kernel).to_torch()(x).sum().backward()
         assert torch.isfinite(x.grad).all()
@@ -114,7 +115,15 @@ def run(path, X):
     return dict(zip(names, session.run(None, {"X": X}), strict=True))
 
 
-@pytest.mark.parametrize("kernel", sorted(set(KERNELS) - {"neural_tangent"}))
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_plain_neural_tangent_kernel_is_the_kernel_in_double_precision(depth):
+    chord = torch.linspace(0, 1, 201, dtype=torch.float64)
+    kernel, one = NeuralTangent(1.0, depth=depth), torch.ones(1, dtype=torch.float64)
+    oracle = kernel.from_distances(4 * chord, one, one)  # two points of the unit sphere
+    torch.testing.assert_close(plain_neural_tangent(kernel, chord), oracle, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
 def test_onnxruntime_predicts_as_the_model(data, kernel, tmp_path):
     model = fitted(data, kernel, **(RANKED if kernel in ("gaussian", "l1_laplacian") else {}))
     path = tmp_path / "m.onnx"
@@ -141,8 +150,6 @@ def test_onnx_has_labels_and_probabilities(data, labels, tmp_path):
 
 def test_what_onnx_cannot_have_is_said(data, tmp_path):
     X, y = data
-    with pytest.raises(ValueError, match="neural tangent kernel cannot"):
-        fitted(data, "neural_tangent").to_onnx(tmp_path / "m.onnx")
     own = KernelRegressor(lambda a, b: torch.exp(-torch.cdist(a, b)), ridge=0.1, random_state=0)
     with pytest.raises(ValueError, match="function of your own"):
         own.fit(X, y).to_onnx(tmp_path / "m.onnx")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,15 @@ from mercer.method.schedule import make_schedule
 from mercer.model.machine import reproducible_product
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.tiled import TiledOperator
-from mercer.operators.workers import Workers, small_operations, threads, torch_threads, workers_for
+from mercer.operators.workers import (
+    Workers,
+    may_go_on,
+    small_operations,
+    threads,
+    torch_threads,
+    watched,
+    workers_for,
+)
 from mercer.training.assemble import tiled_square
 
 N, S, Q = 200, 60, 15
@@ -158,6 +168,52 @@ def test_workers_run_every_task_once_and_pass_errors_on():
     with pytest.raises(RuntimeError, match="task 5"):
         workers.run(fails, 10)
     workers.run(lambda i, worker: seen.append((i, worker)), 1)  # and go on working
+
+
+class Enough(Exception):
+    pass
+
+
+def raises_at(call):
+    calls = iter(range(1, 10**6))
+
+    def check():
+        if next(calls) >= call:
+            raise Enough
+
+    return check
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_check_ends_tasks_that_wait_and_long_ones_between_their_parts(count):
+    begun, ended = [], []
+
+    def long(i, worker):
+        begun.append(i)
+        try:
+            while True:
+                may_go_on()
+                time.sleep(0.001)
+        finally:
+            ended.append(i)
+
+    workers = Workers(count)
+    with watched(raises_at(3)), pytest.raises(Enough):
+        workers.run(long, 50)
+    assert 0 < len(begun) <= count
+    assert sorted(begun) == sorted(ended)
+    workers.run(lambda i, worker: begun.append(i), 4)  # and nobody is watched any longer
+    assert len(begun) >= 5
+
+
+def test_errors_of_watched_tasks_are_passed_on_and_checks_can_be_left_out():
+    def fails(i, worker):
+        raise RuntimeError(f"task {i}")
+
+    with watched(lambda: None), pytest.raises(RuntimeError, match="task"):
+        Workers(2).run(fails, 4)
+    with watched(raises_at(1)), watched(None):
+        Workers(2).run(lambda i, worker: may_go_on(), 4)
 
 
 def test_workers_leave_the_number_of_threads_as_it_was():

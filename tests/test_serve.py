@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import threading
@@ -238,6 +239,8 @@ def test_malformed_json_is_refused(served, body, message):
     ("text", "status", "message"),
     [
         (b"", 400, "name the columns"),
+        (b"\rage,city,member\n1,Oslo,true\n", 400, "name the columns"),
+        (b"a" * 140_000 + b",city,member\n1,Oslo,true\n", 400, "name the columns"),
         (b"age,city,member\n", 422, "no rows"),
         (b"age,city,member\n1,Oslo\n", 400, "line 2 has 2 fields"),
         (b"age,city,member\n1,Oslo,true,4\n", 400, "line 2 has 4 fields"),
@@ -307,6 +310,18 @@ def test_hostile_names_are_escaped_on_the_page(tmp_path, rng):
 # Limits
 
 
+def test_the_page_has_a_command_for_its_own_address_and_says_what_options_do(served):
+    text = html.unescape(served.get("/").text)
+    address = str(served.base_url).rstrip("/")
+    assert f"curl '{address}/models/shop/predict?probabilities=true'" in text
+    for option in ("probabilities=true", "interval=0.9", "far=true", "importances=true"):
+        assert f"<code>{option}</code>" in text
+    assert "Add the importance of each column" in text
+    hostile = {"Host": "x'$(touch y)<b>"}
+    answer = served.get("/", headers=hostile)
+    assert answer.status_code == 400 or "<b>" not in answer.text
+
+
 def test_too_many_rows_bytes_and_requests_are_turned_away(files):
     with client(files, Limits(body=2_000, rows=3)) as (small, _):
         assert "at most 3 rows" in sentence(post(small, [GOOD] * 4), 413)
@@ -323,6 +338,62 @@ def test_too_many_rows_bytes_and_requests_are_turned_away(files):
         response = post(full, [GOOD])
         assert "Try again" in sentence(response, 429)
         assert response.headers["retry-after"] == "1"
+
+
+def test_a_full_queue_turns_requests_away_until_one_is_answered(files, shop, monkeypatch):
+    free, begun = threading.Event(), threading.Event()
+    predict = batches.all_answers
+
+    def held(*arguments, **options):
+        begun.set()
+        free.wait(30)
+        return predict(*arguments, **options)
+
+    monkeypatch.setattr(batches, "all_answers", held)
+    table = shop_table(2)
+    with client(files, Limits(queue=2)) as (one, app), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post, one, table.to_dicts())
+        assert begun.wait(30)
+        second = pool.submit(post, one, table.to_dicts())
+        while app.state.service.admission.requests < 2:
+            time.sleep(0.01)
+        assert "2 requests are waiting" in sentence(post(one, table.to_dicts()), 429)
+        assert one.get("/health").status_code == 200  # which waits for nobody
+        free.set()
+        for task in (first, second):
+            assert [row["prediction"] for row in task.result().json()["rows"]] == shop.predict(
+                table
+            ).tolist()
+        assert post(one, table.to_dicts()).status_code == 200
+        assert app.state.service.admission.bytes == 0
+
+
+def test_models_of_one_server_are_asked_and_replaced_apart(tmp_path):
+    paths = {name: tmp_path / f"{name}.mercer" for name in ("a", "b")}
+    for factor, path in enumerate(paths.values(), 1):
+        plain_model(float(factor)).save(path)
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    with (
+        client({name: str(path) for name, path in paths.items()}) as (one, app),
+        ThreadPoolExecutor(8) as pool,
+    ):
+
+        def check():
+            models = {name: mercer.load(path) for name, path in paths.items()}
+            wanted = ["a", "b"] * 8
+            answers = list(pool.map(lambda name: post(one, X.tolist(), name).json(), wanted))
+            for name, answer in zip(wanted, answers, strict=True):
+                found = [row["prediction"] for row in answer["rows"]]
+                np.testing.assert_allclose(found, models[name].predict(X), atol=1e-5)
+            return [answer["version"] for answer in answers[:2]]
+
+        before = check()
+        plain_model(3.0).save(paths["b"])
+        registry = app.state.service.registry
+        while registry["b"].version == before[1]:  # the server looks at its files by itself
+            time.sleep(0.02)
+        after = check()
+    assert (after[0] == before[0], after[1] == before[1]) == (True, False)
 
 
 def test_an_answer_that_takes_too_long_is_given_up(files, monkeypatch):

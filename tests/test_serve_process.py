@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -213,6 +217,16 @@ def test_a_signal_ends_the_server_after_the_requests_it_has_received(models, num
             httpx.post(url, json=[[0, 0, 0]])
     assert code == 0
     assert "ended, with all requests answered" in live.lines[-1]
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_serving_finds_no_wrong_answer():
+    script = Path(__file__).parents[1] / "benchmarks" / "serving.py"
+    command = [sys.executable, str(script), "--centres", "100", "--requests", "32", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    found = json.loads(done.stdout)
+    assert [part["clients"] for part in found["parts"]] == [0, 1, 4, 16]
+    assert all(part["requests"] == 32 and part["wrong"] == 0 for part in found["parts"])
 
 
 def test_a_port_in_use_is_said(running, models, capfd):

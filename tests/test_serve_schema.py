@@ -29,7 +29,7 @@ def served(tmp_path_factory):
         ("application/json", 20),
         ("text/csv", 5),
         pytest.param("application/json", 1_000, marks=pytest.mark.slow),
-        pytest.param("text/csv", 500, marks=pytest.mark.slow),
+        pytest.param("text/csv", 1_000, marks=pytest.mark.slow),
     ],
 )
 def test_the_server_is_as_it_describes_itself(served, media, examples, tmp_path):

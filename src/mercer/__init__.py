@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         SpectrumDisplay,
     )
     from mercer.estimators import KernelClassifier, KernelRegressor, load
+    from mercer.estimators.exporting import to_onnx, to_torch
     from mercer.estimators.row_share import RowShare
     from mercer.explorer import explore
     from mercer.kernels import (
@@ -85,6 +86,8 @@ _HOMES = {
     "load": "estimators",
     "measure_resource": "planning.calibration",
     "release_memory": "operators.pool",
+    "to_onnx": "estimators.exporting",
+    "to_torch": "estimators.exporting",
 }
 
 __all__ = [
@@ -123,6 +126,8 @@ __all__ = [
     "load",
     "measure_resource",
     "release_memory",
+    "to_onnx",
+    "to_torch",
 ]
 
 

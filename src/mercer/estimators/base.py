@@ -336,7 +336,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
         Its input X, (m, n_features_in_) in float64, has the columns of training, with NaN for missing
         values.  Its output is `prediction`, or for a classifier `label` and `probabilities`; of several
         labels, `indicator` in place of `label`.  Columns must hold numbers, and the kernel must be
-        one of Mercer's own other than the neural tangent kernel.
+        one of Mercer's own.
         """
         from mercer.estimators.onnx_file import write_onnx
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,6 @@ from torch import Tensor
 from mercer.estimators.preparation import column_names
 from mercer.estimators.targets import Labels
 from mercer.files.whole import whole_file
-from mercer.kernels import NeuralTangent
 from mercer.model.plain_function import PlainFunction, has_plain_form
 from mercer.tables.columns import Columns
 from mercer.tables.wording import quoted
@@ -28,8 +27,8 @@ ONNX_PACKAGES = ("onnx", "onnxscript")
 INPUT, PREDICTED, INDEX, LABEL, PROBABILITIES = "X", "prediction", "indicator", "label", "probabilities"
 
 
-class Answering(torch.nn.Module):
-    """From the columns of training, (m, p) in float64 with NaN for missing values, to answers."""
+class NumericColumns(torch.nn.Module):
+    """From the columns of training, (m, p) with NaN for missing values, to features, (m, d)."""
 
     means: Tensor
     places: Tensor
@@ -38,9 +37,6 @@ class Answering(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         columns: Columns | None = model.columns_
-        self.function = PlainFunction(model.machine_)
-        self.targets = model._targets
-        self.logit_scale = getattr(model, "logit_scale_", 1.0)
         means, places, indicated = model.machine_.inputs.means, None, None
         if columns is not None:
             names = column_names(model)
@@ -51,13 +47,27 @@ class Answering(torch.nn.Module):
         for name, value in (("means", means), ("places", places), ("indicated", indicated)):
             self.register_buffer(name, value)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> Tensor:
         missing = torch.isnan(x)
         if self.means is not None:
             x = torch.where(missing, self.means.to(x.dtype), x)
         if self.places is not None:
             x = torch.cat([x[:, self.places], missing[:, self.indicated].to(x.dtype)], 1)
-        f = self.function(x)  # (m, l)
+        return x
+
+
+class Answering(torch.nn.Module):
+    """From what `steps` take, (m, p) in float64, to answers; `steps` lead to the columns of training."""
+
+    def __init__(self, model: Any, steps: torch.nn.Module) -> None:
+        super().__init__()
+        self.steps, self.columns = steps, NumericColumns(model)
+        self.function = PlainFunction(model.machine_)
+        self.targets = model._targets
+        self.logit_scale = getattr(model, "logit_scale_", 1.0)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        f = self.function(self.columns(self.steps(x)))  # (m, l)
         targets = self.targets
         if not isinstance(targets, Labels):
             return (f[:, 0] if targets.single else f,)
@@ -70,20 +80,26 @@ class Answering(torch.nn.Module):
         return f.argmax(1), torch.softmax(logits, 1)
 
 
-def write_onnx(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write the file, completely or not at all."""
+def write_onnx(
+    model: Any,
+    path: str | os.PathLike[str],
+    steps: torch.nn.Module | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Write the file, completely or not at all; `steps` before the model take columns `names`."""
     missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
     if missing:
         raise ImportError(
             f"Missing packages: {', '.join(missing)}. Install them with pip install 'mercer[onnx]'."
         )
-    _check(model)
+    check_exportable(model)
     import onnx
 
-    answering = Answering(model).double()
-    example = torch.zeros(2, model.n_features_in_, dtype=torch.float64)
+    names = column_names(model) if names is None else names
+    answering = Answering(model, torch.nn.Identity() if steps is None else steps).double()
+    example = torch.zeros(2, len(names), dtype=torch.float64)
     classifies = isinstance(model._targets, Labels)
-    names = [INDEX, PROBABILITIES] if classifies else [PREDICTED]
+    outputs = [INDEX, PROBABILITIES] if classifies else [PREDICTED]
     with _quiet():
         program = torch.onnx.export(
             answering,
@@ -91,39 +107,34 @@ def write_onnx(model: Any, path: str | os.PathLike[str]) -> None:
             dynamo=True,
             dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
             input_names=[INPUT],
-            output_names=names,
+            output_names=outputs,
             verbose=False,
         )
     assert program is not None
     proto = program.model_proto
     if classifies and not model._targets.multilabel:
         _with_labels(proto, model.classes_)
-    for key, values in (("columns", column_names(model)), ("classes", getattr(model, "classes_", []))):
+    for key, values in (("columns", names), ("classes", getattr(model, "classes_", []))):
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, "\n".join(map(str, values))
     with whole_file(Path(path)) as beside:
         onnx.save(proto, str(beside))
 
 
-def _check(model: Any) -> None:
-    """Raise for what ONNX cannot have."""
+def check_exportable(model: Any) -> None:
+    """Raise for what a graph cannot have."""
     kernel, columns = model.machine_.kernel, model.columns_
     if not has_plain_form(kernel):
         raise ValueError(
-            "A kernel function of your own cannot be exported to ONNX. Use one of Mercer's kernels."
-        )
-    if isinstance(kernel, NeuralTangent):
-        raise ValueError(
-            "The neural tangent kernel cannot be exported to ONNX, whose runtimes lack the inverse sine "
-            "in double precision. Use another kernel, or torch.export on `to_torch()`."
+            "A kernel function of your own cannot be exported. Use one of Mercer's kernels."
         )
     other = None
     if columns is not None:
         other = next((c for c in columns.columns if c.kind not in ("number", "boolean")), None)
     if other is not None:
         raise ValueError(
-            f"Only columns of numbers can be exported to ONNX, but {quoted(other.name)} holds "
-            f"{other.kind}. Encode it as numbers before training."
+            f"Only columns of numbers can be exported, but {quoted(other.name)} holds {other.kind}. "
+            "Encode it as numbers before training."
         )
 
 

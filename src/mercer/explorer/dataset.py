@@ -30,6 +30,9 @@ MOST_HELD_OUT_ROWS = 1_000
 PIXEL_ROWS = 400
 LEAST_SIDE = 5
 NEIGHBOURS_ALIKE = 1.5
+# Rows that show which columns vary, and how many of these are named.
+SPREAD_ROWS = 2_000
+MOST_FIRST_COLUMNS = 20
 # Whole numbers with at most this many values may be codes of categories.
 MOST_CODE_VALUES = 64
 
@@ -60,6 +63,7 @@ class About:
     columns: dict[str, Any] | None = None  # of a table, as a model file has them
     command: tuple[str, ...] = ()  # options that the table was read with
     notes: tuple[str, ...] = ()
+    first_columns: tuple[int, ...] = ()  # to show the function along, until importances are known
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Dataset:
             n_rows=len(train),
             n_held_out=len(held_out),
             side=side,
+            first_columns=telling_columns(fields, X, by_spread=bool(side)),
         )
         return cls(about, X, y, train, held_out)
 
@@ -166,6 +171,15 @@ def with_codes(fields: tuple[Field, ...], X: Array) -> tuple[Field, ...]:
         return 2 < len(values) <= MOST_CODE_VALUES and bool((values == np.round(values)).all())
 
     return tuple(replace(field, may_be_category=may_be(field)) for field in fields)
+
+
+def telling_columns(fields: Sequence[Field], X: Array, *, by_spread: bool) -> tuple[int, ...]:
+    """Some columns that vary: the first of them, or those that vary the most."""
+    A = np.asarray(X[:: max(1, len(X) // SPREAD_ROWS)], dtype=float)  # (m, d)
+    spread = A.std(0)  # (d,)
+    spreads = np.array([spread[list(field.places)].max() for field in fields])
+    keys = -spreads if by_spread else spreads == 0
+    return tuple(np.argsort(keys, kind="stable")[:MOST_FIRST_COLUMNS].tolist())
 
 
 def image_side(X: Array, fields: Sequence[Field]) -> int:

@@ -127,7 +127,11 @@ def importances(
     result: dict[str, Any] = {"base": base, "images": images, "left_out": 0}
     if images:
         side = math.ceil(data.about.side / math.ceil(data.about.side / PATCHES))
-        result |= {"side": side, "rises": [rise for _, rise in found]}
+        ranked = sorted(found, key=lambda pair: -pair[1])
+        spread = np.asarray(X, dtype=float).std(0)  # (d,)
+        pixels = [max(groups[patch][1], key=spread.__getitem__) for patch, _ in ranked]
+        # Of each patch, the most important first, the pixel that varies the most.
+        result |= {"side": side, "rises": [rise for _, rise in found], "columns": pixels}
         return result
     found.sort(key=lambda pair: -pair[1])
     result |= {"columns": [i for i, _ in found], "rises": [rise for _, rise in found]}

@@ -78,6 +78,7 @@ class Slicer:
         """The function along a column, with rows of the data under it."""
         field = self.data.about.fields[column]
         axis = axis_of(self.data, field, self.rows, LINE_POINTS)
+        output = self._output(output, row)
         bases = self._bases(averaged, row)  # (b, d)
         f = self._along([(field, axis)], bases, output)  # (k, b)
         dots = self.rows[:MOST_SLICE_DOTS]
@@ -105,6 +106,7 @@ class Slicer:
         """The function over two columns, (k2, k1), with rows of the data over it."""
         fields = [self.data.about.fields[i] for i in (first, second)]
         axes = [axis_of(self.data, field, self.rows, MAP_POINTS) for field in fields]
+        output = self._output(output, row)
         f = self._along(list(zip(fields, axes, strict=True)), self._bases(False, row), output)[:, 0]
         dots = self.rows[:MOST_SLICE_DOTS]
         at = [np.asarray(self.data.X[dots][:, field.places[0]], dtype=float) for field in fields]
@@ -125,6 +127,13 @@ class Slicer:
 
     def _row(self, row: int | None) -> int:
         return typical_row(self.data, self.rows) if row is None else int(self.rows[row])
+
+    def _output(self, output: int | None, row: int | None) -> int | None:
+        """The class whose probability is shown: unless one was chosen, that of the row."""
+        if output is not None or not isinstance(self.model, KernelClassifier):
+            return output
+        X = self._bases(False, row)[:, self.used].astype(self.data.X.dtype)
+        return int(np.asarray(self.model.predict_proba(X))[0].argmax())
 
     def _bases(self, averaged: bool, row: int | None) -> Array:
         chosen = self.rows[:AVERAGED_ROWS] if averaged else np.array([self._row(row)])

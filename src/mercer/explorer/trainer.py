@@ -3,8 +3,8 @@
     python -m mercer.explorer.trainer FOLDER
 
 Messages are lines of JSON, requests on standard input and events on standard output.  A new fit cancels
-the one that runs: a callback looks for it at every stage, panel and epoch.  The process ends with its
-input, so that it never outlives the server.
+the one that runs, which looks for it at every stage, panel and epoch, and between any two tasks of its
+workers.  The process ends with its input, so that it never outlives the server.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from mercer.explorer.settings import (
 )
 from mercer.explorer.slices import Slicer
 from mercer.files.records import to_data
+from mercer.operators.workers import watched
 from mercer.planning.plan import Plan
 from mercer.training.events.callbacks import Callback, Run
 
@@ -169,7 +170,12 @@ class Trainer:
             self.send("ended", run=run, **event)
 
     def fit(self, run: int, settings: Settings) -> None:
-        """Train, and send what there is to show, the quickest first."""
+        """Train, and send what there is to show; raise if a newer fit has been asked for."""
+        watch = Watch(run, self.inbox, self.send, self.answer)
+        with watched(watch.check):
+            self._fit(run, settings, watch)
+
+    def _fit(self, run: int, settings: Settings, watch: Watch) -> None:
         start = time.perf_counter()
         self.send("started", run=run)
         data = self.data
@@ -181,7 +187,6 @@ class Trainer:
         bandwidth = settings.ratio * self.distances.median(settings)
         categories = self._categories(settings, used)
         given = parameters(settings, bandwidth, categories)
-        watch = Watch(run, self.inbox, self.send, self.answer)
         few = settings.rows <= MOST_QUICK_ROWS
         quick: dict[str, Any] = {"subsample_size": min(QUICK_SUBSAMPLE, len(rows))} if few else {}
         kind = KernelClassifier if data.about.task == "classification" else KernelRegressor
@@ -245,7 +250,8 @@ class Trainer:
         while not self.inbox.questions.empty():
             question = self.inbox.questions.get()
             try:
-                result = {"data": self._answer(question)}
+                with watched(None):  # a newer fit waits for it
+                    result = {"data": self._answer(question)}
             except Exception as error:
                 result = {"error": str(error) or type(error).__name__}
             self.send("answer", ask=question["ask"], **result)

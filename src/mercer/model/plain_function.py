@@ -43,6 +43,30 @@ def _matern52(kernel: Any, u: Tensor) -> Tensor:
     return (1 + t + t.square() / 3) * torch.exp(-t)
 
 
+def _neural_tangent(kernel: NeuralTangent, chord: Tensor) -> Tensor:
+    """What `NeuralTangent.from_distances` does, divided by the lengths; chord is sin²(theta / 2)."""
+    theta, cosine, sine = _angle(chord)
+    tangent = cosine
+    for _ in range(kernel.depth):
+        straight = 1 - theta / math.pi
+        u = cosine * straight + sine / math.pi
+        tangent = tangent * straight + u
+        theta, cosine, sine = _angle((1 - u) / 2)
+    return tangent
+
+
+def _angle(chord: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """theta, cos(theta) and sin(theta) of sin²(theta / 2)."""
+    s = chord.clamp(LEAST_DISTANCE, 1).sqrt()
+    c = (1 - chord).clamp(LEAST_DISTANCE, 1).sqrt()
+    # Runtimes of ONNX have the inverse sine in single precision.  A step of Newton's method doubles its
+    # digits, and its derivative is that of the inverse sine.
+    least = torch.minimum(s, c)
+    half = least.detach().float().asin().to(s.dtype)
+    half = half + (least - half.sin()) / half.cos()
+    return 2 * torch.where(s <= c, half, math.pi / 2 - half), c.square() - s.square(), 2 * s * c
+
+
 # What `_profile_` of each kernel does, without writing over u.
 PROFILES: dict[type[Kernel], Callable[[Any, Tensor], Tensor]] = {
     Gaussian: lambda kernel, u: torch.exp2(u),
@@ -145,7 +169,9 @@ class PlainFunction(torch.nn.Module):
             norms = z.square().sum(1) + beyond
             lengths = (norms / kernel.bandwidth**2 + 1).sqrt()[:, None]  # (m, 1)
             others = (rows.square().sum(1) / kernel.bandwidth**2 + 1).sqrt()[None, :]  # (1, n)
-            return kernel.from_distances(squares * kernel._factor, lengths, others)
+            scale = lengths * others  # (m, n)
+            chord = (squares * kernel._factor - (lengths - others).square()) / (4 * scale)
+            return scale * _neural_tangent(kernel, chord)
         factor = kernel._factor
         u = (squares * abs(factor)).clamp(min=LEAST_DISTANCE)
         return PROFILES[type(kernel)](kernel, u if factor > 0 else -u)

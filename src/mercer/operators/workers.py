@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -21,6 +21,8 @@ import torch
 
 # More workers than this would contend for the interpreter lock; each gets more cores instead.
 MOST_WORKERS = 8
+# Seconds between two calls of a check while workers work.
+WATCH_SECONDS = 0.01
 
 _here = threading.local()
 # Whether this process was forked from one that may have had threads: those did not come along, and the
@@ -43,30 +45,69 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None  # created when first needed
 
     def run(self, task: Callable[[int, int], None], n_tasks: int) -> None:
-        """Call `task(i, worker)` for each i < n_tasks, in that order, on whichever worker is free."""
+        """Call `task(i, worker)` for each i < n_tasks, in that order, on whichever worker is free.
+
+        Within `watched`, what its check raises ends the run, and is raised here.
+        """
         if self.count == 1 or n_tasks <= 1:
             for i in range(n_tasks):
+                may_go_on()
                 task(i, 0)
             return
+        may_go_on()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 self.count, "mercer", torch.set_num_threads, (self._threads_each,)
             )
         waiting = iter(range(n_tasks))  # `next` on it is atomic
+        ended = threading.Event()
 
         def work(worker: int) -> None:
+            _here.ended = ended
             for i in waiting:
                 task(i, worker)
 
         with torch_threads(self._threads_each):
             futures = [self._pool.submit(work, worker) for worker in range(min(self.count, n_tasks))]
             try:
+                if getattr(_here, "check", None) is not None:
+                    while wait(futures, WATCH_SECONDS, FIRST_EXCEPTION).not_done:
+                        may_go_on()
+                        if any(future.done() and future.exception() for future in futures):
+                            break
                 for future in futures:
                     future.result()
             finally:
+                ended.set()
                 for _ in waiting:  # after an error or an interrupt, start nothing more
                     pass
                 wait(futures)  # and let what was started finish
+
+
+class Ended(Exception):
+    """Within a task: the run that it belongs to has ended."""
+
+
+@contextmanager
+def watched(check: Callable[[], None] | None) -> Iterator[None]:
+    """Call `check` whenever workers begin in here, and while they work; what it raises ends them.
+
+    It is called in the thread that entered.  None calls nothing, within another `watched` too.
+    """
+    before, _here.check = getattr(_here, "check", None), check
+    try:
+        yield
+    finally:
+        _here.check = before
+
+
+def may_go_on() -> None:
+    """To be called between the parts of a long task: raise if its run has ended, or should."""
+    ended, check = getattr(_here, "ended", None), getattr(_here, "check", None)
+    if ended is not None and ended.is_set():
+        raise Ended
+    if check is not None:
+        check()
 
 
 @contextmanager

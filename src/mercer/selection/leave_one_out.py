@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mercer.method.direct import JITTER
+from mercer.operators.workers import may_go_on
 
 # Columns of L^-1 that are computed at a time.
 FACTOR_COLUMNS = 128
@@ -60,6 +61,7 @@ def leave_one_out(K: Tensor, y: Tensor, ridges: tuple[float, ...]) -> list[Leave
 
 def leave_one_out_once(K: Tensor, y: Tensor, ridge: float) -> LeaveOneOut:
     """The same for one ridge, which a Cholesky factor gives in a fraction of the time."""
+    may_go_on()
     A = K.clone()
     A.diagonal().add_(max(ridge, JITTER))
     L, failed = torch.linalg.cholesky_ex(A)  # (s, s)
@@ -73,6 +75,7 @@ def _inverse_diagonal(L: Tensor) -> Tensor:
     """The diagonal of (L L^T)^-1, (s,): what is above the diagonal of L^-1 is not computed."""
     found = L.new_empty(len(L))
     for first in range(0, len(L), FACTOR_COLUMNS):
+        may_go_on()
         columns = slice(first, min(first + FACTOR_COLUMNS, len(L)))
         unit = L.new_zeros(len(L) - first, columns.stop - first)  # (s - first, c)
         unit.diagonal().fill_(1)

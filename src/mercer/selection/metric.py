@@ -26,6 +26,7 @@ from torch import Tensor
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
+from mercer.operators.workers import may_go_on
 from mercer.selection.leave_one_out import leave_one_out_once
 from mercer.selection.variants import Variant
 
@@ -97,6 +98,7 @@ class Descent:
         """
         self._points = len(half.y)
         for step in range(len(self.passed) + 1, max(judged) + 1):
+            may_go_on()
             if not self._step(step, half):
                 break
         last = self.passed[max(self.passed)][1] if self.passed else self.ridge

@@ -18,7 +18,7 @@ from torch import Tensor
 from mercer.kernels import Kernel
 from mercer.method.critical_batch import ROUNDING_IN_TARGETS
 from mercer.method.direct import JITTER, solve
-from mercer.operators.workers import Workers
+from mercer.operators.workers import Workers, may_go_on
 from mercer.selection.candidates import Candidate, leaders
 from mercer.selection.leave_one_out import LeaveOneOut, leave_one_out, leave_one_out_once
 from mercer.selection.metric import HALF_POINTS, POINTS_PER_WEIGHT, Descent, Learned, halves, joined
@@ -260,7 +260,9 @@ class Trials:
             kernel = self.kernels[candidate.kernel](candidate.bandwidth)
             points = self.variants[candidate.features].points(kernel, slice(0, MOST_POINTS), metric)
             K = kernel.block(points[train], points[train], same=True)
+            may_go_on()
             alpha = solve(K, y[train], max(candidate.ridge, JITTER), w[train])
+            may_go_on()
             f = kernel.block(points[rest], points[train]) @ alpha  # (s', l)
             losses[i] = float((w[rest] * (f - y[rest]).square()).mean())
 

@@ -154,10 +154,12 @@ class Service:
         return Response(text, media_type=self.counters.media_type)
 
     async def openapi(self, request: Request) -> Response:
-        return _json(description(self.registry, self.limits))
+        content = msgspec.json.encode(description(self.registry, self.limits))
+        return Response(msgspec.json.format(content), media_type=JSON)  # people look at it too
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(page(self.registry, self.limits), headers=SECURITY)
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(page(self.registry, self.limits, address), headers=SECURITY)
 
 
 def create(registry: Registry, limits: Limits, say: Callable[[str], None]) -> Starlette:

@@ -46,7 +46,10 @@ def _texts(body: bytes, separator: str, are_even: bool) -> pl.DataFrame:
         first = body.partition(b"\n")[0].decode()
     except UnicodeDecodeError as error:
         raise TableError("The body cannot be read: it is not UTF-8.") from error
-    names = next(csv.reader([first], delimiter=separator), [])
+    try:
+        names = next(csv.reader([first], delimiter=separator), [])
+    except csv.Error:  # a carriage return within the line, or a name of more than 128 KiB
+        names = []
     if not names:
         raise TableError("The body cannot be read: its first line must name the columns.")
     try:

@@ -151,7 +151,7 @@ def parameters(served: Served) -> list[Schema]:
         found.append(_option("interval", f"{text} that holds the true value with this share.", share))
         found.append(_option("far", "Mark rows that are far from all training data."))
     if served.importances is not None:
-        found.append(_option("importances", "Add the share of each column in the learned metric."))
+        found.append(_option("importances", "Add the importance of each column, as a share of all."))
     return found
 
 

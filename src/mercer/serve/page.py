@@ -25,6 +25,8 @@ from mercer.tables.kinds import Kind
 # Columns and categories that are listed.
 MOST_LISTED = 200
 MOST_CATEGORIES = 12
+# Lines of the example in the form that are visible.
+MOST_LINES = 20
 WORDS: dict[Kind, str] = {
     "number": "number",
     "boolean": "true or false",
@@ -51,8 +53,8 @@ SECURITY = {
 }
 
 
-def page(registry: Registry, limits: Limits) -> str:
-    """The page as HTML."""
+def page(registry: Registry, limits: Limits, address: str) -> str:
+    """The page as HTML; `address` is the one at which the client found it."""
     entries = list(registry.entries.values())
     several = len(entries) > 1
     content = join(
@@ -60,11 +62,11 @@ def page(registry: Registry, limits: Limits) -> str:
         element(
             "p",
             f"Predictions of {len(entries)} models." if several else "Predictions of one model.",
-            " The same in ",
+            " For programs there are the description in ",
             element("a", "OpenAPI", href="openapi.json"),
-            "; ",
+            ", the ",
             element("a", "health", href="health"),
-            " and ",
+            " and the ",
             element("a", "metrics", href="metrics"),
             " of the server.",
         ),
@@ -74,7 +76,7 @@ def page(registry: Registry, limits: Limits) -> str:
             f"{limits.seconds:g} seconds.",
             class_="soft",
         ),
-        *(_model(entry, several) for entry in entries),
+        *(_model(entry, several, address) for entry in entries),
         element("footer", element("p", f"Mercer {mercer.__version__}", class_="soft")),
     )
     head = element(
@@ -90,7 +92,7 @@ def page(registry: Registry, limits: Limits) -> str:
     return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
 
 
-def _model(entry: Entry, several: bool) -> Markup:
+def _model(entry: Entry, several: bool, address: str) -> Markup:
     served = entry.served
     path = f"/models/{served.name}/predict" if several else "/predict"
     loaded = datetime.fromtimestamp(served.loaded, timezone.utc)
@@ -113,8 +115,9 @@ def _model(entry: Entry, several: bool) -> Markup:
         problem,
         element("h3", "Columns"),
         _columns(served),
+        _options(served),
         element("h3", "From a shell"),
-        element("pre", element("code", _curl(served, path))),
+        element("pre", element("code", _curl(served, address + path))),
         element("h3", "Try it"),
         _form(served, path),
     )
@@ -146,14 +149,26 @@ def _columns(served: Served) -> Markup:
     return join(element("div", table, class_="wide"), rest, note)
 
 
-def _curl(served: Served, path: str) -> str:
+def _options(served: Served) -> Markup:
+    options = [(f"{o['name']}={_example_of(o)}", o["description"]) for o in parameters(served)]
+    if not options:
+        return Markup("")
+    rows = [
+        element("tr", element("td", element("code", option)), element("td", text))
+        for option, text in options
+    ]
+    return join(
+        element("h3", "Options in the address"),
+        element("div", element("table", element("tbody", *rows), class_="options"), class_="wide"),
+    )
+
+
+def _curl(served: Served, address: str) -> str:
     body = json.dumps([example(served)], ensure_ascii=False)
     first = next(iter(parameters(served)), None)
     query = "" if first is None else f"?{first['name']}={_example_of(first)}"
-    return (
-        f"curl 'http://127.0.0.1:8000{path}{query}' -H 'Content-Type: application/json' "
-        f"-d {shlex.quote(body)}"
-    )
+    where = shlex.quote(address + query)
+    return f"curl {where} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 def _example_of(option: dict[str, Any]) -> str:
@@ -184,6 +199,7 @@ def _form(served: Served, path: str) -> Markup:
             "textarea",
             Markup(html.escape(body)),
             spellcheck="false",
+            rows=min(MOST_LINES, body.count("\n") + 1),
             aria_label=f"Rows for {served.name}",
         ),
         element("div", *fields, element("button", "Predict", type="submit"), class_="row"),

@@ -122,7 +122,8 @@ const handlers = {
   state(data) {
     banner("");
     state.trainer = data.trainer;
-    if (state.data === null) begin(data.data);
+    const isFirst = state.data === null;
+    if (isFirst) begin(data.data);
     const details = new Map([...state.runs].map(([number, run]) => [number, run.details]));
     state.runs = new Map(data.runs.map((run) => [run.run, { ...run, details: details.get(run.run) ?? {} }]));
     const wanted = state.runs.has(state.shown) && !state.following ? state.shown : data.current ?? data.runs.at(-1)?.run ?? null;
@@ -130,6 +131,7 @@ const handlers = {
       const run = state.runs.get(wanted);
       run.details = {};  // what came while the connection was lost is not here
       state.shown = wanted;
+      if (isFirst) controls.show(run.settings);
       attempt(async () => { mergeFetched(await send("GET", `/runs/${wanted}`)); draw(); });
     }
     trainer();

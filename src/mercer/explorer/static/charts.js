@@ -114,7 +114,7 @@ export function spectrum(chart, plan) {
         ctx.lineTo(x, u.bbox.top + u.bbox.height);
         ctx.stroke();
         const right = x > u.bbox.left + 0.8 * u.bbox.width;
-        text(`q = ${plan.q}`, x + (right ? -6 : 6) * ratio, u.bbox.top + 14 * ratio, ink, right ? "right" : "left");
+        text(`q = ${plan.q}`, x + (right ? -6 : 6) * ratio, u.bbox.top + (right ? 34 : 14) * ratio, ink, right ? "right" : "left");
         const level = u.valToPos(plan.after[0], "y", true);
         const low = level + 20 * ratio > u.bbox.top + u.bbox.height;
         text(`m* = ${number(plan.m_star, 3)} levelled`, u.bbox.left + 8 * ratio, level + (low ? -8 : 17) * ratio, after);

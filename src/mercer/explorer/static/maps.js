@@ -42,7 +42,7 @@ function scaleBar(ctx, x, top, height, low, high) {
   }
   ctx.fillStyle = colour("--soft");
   ctx.textAlign = "left";
-  [[high, 0], [(low + high) / 2, 0.5], [low, 1]].forEach(([value, share]) => ctx.fillText(short(value), x + 17, top + share * height + 4));
+  [[high, 0], [(low + high) / 2, 0.5], [low, 1]].forEach(([value, share]) => ctx.fillText(short(value), x + 17, Math.max(11, top + share * height + 4)));
 }
 
 /** Ticks of an axis: names of categories, or a few numbers. */
@@ -52,9 +52,10 @@ function ticks(at, labels, most) {
     return labels.map((label, i) => [(i + 0.5) / labels.length, label]).filter((_, i) => i % step === 0);
   }
   const [low, high] = [at[0], at.at(-1)];
-  const rough = (high - low) / most || 1;
+  const rough = (high - low) / (most + 1) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const unit = [1, 2, 5, 10].map((f) => f * power).find((step) => step >= rough);
+  const counted = (step) => Math.floor(high / step) - Math.ceil(low / step) + 1;
+  const unit = [1, 2, 5, 10, 20].map((f) => f * power).find((step) => counted(step) <= most);
   const found = [];
   for (let v = Math.ceil(low / unit) * unit; v <= high + 1e-9 * unit; v += unit) found.push([(v - low) / (high - low || 1), number(v, 4)]);
   return found;
@@ -96,7 +97,7 @@ export function map(canvas, found, names, label) {
   ctx.globalAlpha = 1;
   ctx.fillStyle = colour("--soft");
   ctx.textAlign = "center";
-  const across = ticks(found.x, found.labels[0], Math.max(2, Math.floor(w / 80)));
+  const across = ticks(found.x, found.labels[0], Math.max(3, Math.floor(w / 60)));
   for (const [share, text] of across) ctx.fillText(cut(ctx, text, w / across.length - 6), left + share * w, top + h + 16);
   ctx.textAlign = "right";
   for (const [share, text] of ticks(found.y, found.labels[1], 6)) ctx.fillText(cut(ctx, text, left - 26), left - 6, top + (1 - share) * h + 4);

@@ -103,7 +103,7 @@ class Mistakes extends Card {
       return td;
     };
     const table = el("table", { class: "matrix" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "true \\ predicted"), ...labels.map((label) => el("th", { scope: "col" }, name(label))))),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "corner" }, "true \\ predicted"), ...labels.map((label) => el("th", { scope: "col" }, name(label))))),
       el("tbody", {}, ...counts.map((row, i) => el("tr", {}, el("th", { scope: "row" }, name(labels[i])), ...row.map((value, j) => cell(value, i, j))))));
     this.body.replaceChildren(el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Confusion matrix" }, table));
     this.caption.textContent = `Rows are true classes, columns predicted ones; shades are shares of a row.${all > labels.length ? ` The ${labels.length} of ${all} classes with the most mistakes.` : ""}`;
@@ -155,7 +155,8 @@ class Asked extends Card {
     this.picker = el("div", { class: "picker" });
     this.holder = el("div");
     this.body.append(this.picker, this.holder);
-    this.output = this.select("Class");
+    this.output = this.select("Class");  // of several classes, that of the typical row until one is chosen
+    this.output.addEventListener("change", () => { this.chosenClass = true; });
     this.output.parentElement.hidden = true;
   }
 
@@ -167,7 +168,8 @@ class Asked extends Card {
 
   /** Offer the columns of a run; the most important first until the user has chosen. */
   offer(select, run, place) {
-    const ranked = run.details?.importances?.columns ?? run.settings.columns;
+    const chosen = (columns) => columns.filter((i) => run.settings.columns.includes(i));
+    const ranked = chosen(run.details?.importances?.columns ?? [...this.data.first_columns, ...run.settings.columns]);
     const wanted = this.touched && run.settings.columns.includes(Number(select.value)) ? Number(select.value) : ranked[place] ?? run.settings.columns[place];
     const options = run.settings.columns.slice(0, 1000).map((i) => el("option", { value: String(i) }, this.data.fields[i].name || "(no name)"));
     select.replaceChildren(...options);
@@ -177,9 +179,9 @@ class Asked extends Card {
   classes(run) {
     const classes = run.result.classes ?? [];
     if (!classes.length) return;
-    const before = this.output.value;
+    const before = this.chosenClass && Number(this.output.value) < classes.length ? this.output.value : "";
     this.output.replaceChildren(...classes.map((label, i) => el("option", { value: String(i) }, label)));
-    this.output.value = before !== "" && Number(before) < classes.length ? before : String(classes.length === 2 ? 1 : 0);
+    this.output.value = before !== "" || classes.length > 2 ? before : "1";
     this.output.parentElement.hidden = false;
   }
 
@@ -192,6 +194,7 @@ class Asked extends Card {
       if (number !== this.asked) return;
       this.waiting = false;
       this.found = found;
+      if (found.output !== null && this.output.options.length) this.output.value = String(found.output);
       this.paint();
       this.stale(false);
     } catch (error) {
@@ -217,6 +220,8 @@ class Asked extends Card {
     }
     this.drawn = key;
     this.run = run;
+    this.stale(true);
+    if (!this.found) this.caption.textContent = "Evaluating the function …";
     this.classes(run);
     this.begin(run);
     this.ask();
