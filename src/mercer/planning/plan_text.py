@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from mercer.figures import figure
 from mercer.planning.memory import in_words
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         ("beta(K_G)", f"{plan.beta:.3g}", f"mean of k_G(x, x); largest seen {plan.beta_max:.3g}"),
         ("m*(k_G)", _short(plan.critical_batch_size), "largest useful batch after levelling"),
         ("m", f"{plan.batch_size:,}", f"batch, limited by {plan.bound}: {advice(plan)}"),
-        ("eta", f"{plan.step_size:.4g}", "step size"),
+        ("eta", figure(plan.step_size), "step size"),
         *last,
-        ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
+        ("acceleration", f"{plan.acceleration:,.0f} ×", "predicted over plain SGD"),
     ]
     if plan.n_centers is not None:
         several = f"of the model, and at most {plan.n_temporary:,} temporary ones between projections"
