@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from mercer.cli.measuring import is_useless
 from mercer.cli.score_screen import measured_lines
 from mercer.kernels import Gaussian
 from mercer.metrics import measure
-from mercer.report import Evaluation, RowValues
+from mercer.report import Coverage, Evaluation, RowValues
 from mercer.report.confusion import confusion
+from mercer.report.coverage import coverage
 from mercer.training.events.console import ConsoleProgress
 from mercer.training.history import Epoch
 
@@ -130,3 +132,14 @@ def test_a_rare_class_that_is_ranked_well_is_not_useless(rng):
         measures = measure("classification", y, never, np.column_stack([1 - p, p]), classes)
         assert measures.lopsided
         assert is_useless(measures) == useless
+
+
+def test_intervals_of_one_width_have_no_table_of_widths(rng):
+    y = rng.normal(1e9, 1e8, 400)
+    widths = (y + 2e8) - y  # equal up to rounding
+    assert len(np.unique(widths)) > 1
+    found = Coverage(0.9, rng.random(400) < 0.9, widths)
+    evaluation = Evaluation(y, y, None, np.arange(1, 401), "a.csv", coverage=found)
+    assert "<table" not in coverage(evaluation)
+    wider = replace(evaluation, coverage=replace(found, widths=widths * rng.uniform(1, 2, 400)))
+    assert "<table" in coverage(wider)
