@@ -30,6 +30,7 @@ from typing import Any
 # From bottom to top: the packages and modules of each layer, and what they are for.  A module may
 # import its own package and the layers below it.
 LAYERS = (
+    (("digits",), "numbers in lines of text"),
     (
         ("files.whole", "files.records", "notebook", "palette", "stopwatch", "visible"),
         "atomic writes, lasting records, notebooks, colours, timing, escapes",
@@ -56,7 +57,7 @@ LAYERS = (
 MEMBERS = [member for members, _ in LAYERS for member in members]
 RANKS = {member: rank for rank, (members, _) in enumerate(LAYERS) for member in members}
 # The mathematics neither imports these nor prints.
-PURE = {*LAYERS[0][0], "data", "kernels", "operators", "model", "method"}
+PURE = {*LAYERS[0][0], *LAYERS[1][0], "data", "kernels", "operators", "model", "method"}
 NOT_PURE = {"sklearn", "rich", "typer", "matplotlib", "polars"}
 # The public names and the entry point; they may import everything and nothing may import them.
 OUTSIDE = ("mercer", "mercer.__main__")

@@ -7,6 +7,7 @@ import io
 import os
 import random
 import struct
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -22,7 +23,7 @@ from benchmarks.torture.sandbox import failures
 from mercer.planning.memory import CLAIM_FLOOR
 from mercer.tables import formats
 from mercer.tables.bounds import Bounds
-from mercer.tables.errors import TableError
+from mercer.tables.errors import TableError, reading_errors
 from mercer.tables.formats import open_table
 from mercer.tables.survey import fit_columns
 
@@ -281,3 +282,36 @@ def test_the_sandbox_names_each_case_that_fails_and_no_other(monkeypatch):
     assert "ZeroDivisionError" in found["raises"]
     assert "MemoryError" in found["fills"]
     assert found["hangs"] == "takes too long"
+
+
+def test_threads_that_read_at_once_leave_standard_error_as_it_was(tmp_path, capfd):
+    """One that ended last used to restore the redirection of another, and all output was lost."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def reads():
+        with reading_errors("a.csv"):
+            inside.set()
+            go_on.wait(10)
+
+    other = threading.Thread(target=reads)
+    with reading_errors("b.csv"):
+        other.start()
+        assert inside.wait(10)
+        os.write(2, b"of another thread\n")
+    go_on.set()
+    other.join()
+    os.write(2, b"afterwards\n")
+    assert capfd.readouterr().err == "of another thread\nafterwards\n"
+
+
+def test_what_polars_prints_as_it_panics_is_not_shown(capfd):
+    panic = type("PanicException", (BaseException,), {})
+
+    def reads():
+        with reading_errors("a.csv"):
+            os.write(2, b"thread panicked at ...\n")
+            raise panic
+
+    with pytest.raises(TableError, match="does not support"):
+        reads()
+    assert capfd.readouterr().err == ""

@@ -12,7 +12,7 @@ from sklearn.metrics import (
 )
 
 from mercer.cli.printing import show
-from mercer.cli.screens import score_lines
+from mercer.cli.score_screen import score_lines
 from mercer.metrics import class_places, measure
 
 

@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
+from mercer.digits import in_digits
+
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
     """A table; numbers are shortened, None is left empty, and texts are escaped.
@@ -26,7 +28,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return in_digits(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

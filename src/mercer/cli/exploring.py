@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from mercer.cli.choices import DataChoice
 from mercer.cli.messages import CallError, Progress, say, say_notes
+from mercer.cli.reading import chosen_columns
 from mercer.cli.sources import Source, open_source
 from mercer.explorer.dataset import About, Dataset, split
 from mercer.planning.memory import free_memory
 from mercer.tables.arrays import missing_targets, read_arrays, targets_only
 from mercer.tables.columns import Columns
 from mercer.tables.errors import TableError
-from mercer.tables.survey import fit_columns
 
 
 def explore(choice: DataChoice, port: int, open_browser: bool) -> None:
@@ -59,16 +59,7 @@ def read(choice: DataChoice, folder: Path) -> Dataset:
             chosen[labelled[split(y, columns.task)[1]]] = False
         return chosen
 
-    columns = fit_columns(
-        source.table,
-        source.target,
-        task=choice.task,
-        keep=choice.keep,
-        drop=choice.drop,
-        categorical=choice.categorical,
-        wishes=choice.wishes,
-        training_rows=training_rows,
-    )
+    columns = chosen_columns(choice, source, training_rows)
     memory = free_memory(torch.device("cpu"))
     arrays = read_arrays(source.table, columns, memory=memory, folder=folder)
     if not len(arrays.X):

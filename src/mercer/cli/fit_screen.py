@@ -9,18 +9,13 @@ from typing import Any
 from rich.padding import Padding
 
 from mercer.cli.fitting import Fitted
+from mercer.cli.labels import short
 from mercer.cli.measuring import is_useless
 from mercer.cli.printing import blank_line, show, show_json, text
-from mercer.cli.screens import (
-    Model,
-    evaluation_data,
-    importances,
-    left_out_lines,
-    measured_lines,
-    model_data,
-    task_line,
-)
+from mercer.cli.score_screen import evaluation_data, measured_lines
+from mercer.cli.screens import Model, importances, left_out_lines, model_data, task_line
 from mercer.estimators.features import Feature, features_of
+from mercer.metrics import ClassificationMeasures
 from mercer.report.learning import solved_directly, stop_reason
 from mercer.training.history import in_epochs
 
@@ -85,6 +80,9 @@ def hints(fitted: Fitted) -> list[str]:
         found.append(
             "check --target and the notes on columns: the model is no better than a constant prediction"
         )
+    elif isinstance(measures, ClassificationMeasures) and measures.lopsided:
+        rare = [short(one.label) for one in measures.classes if one.rows and one.precision is None]
+        found += [f"--class-weight balanced: {label} is never predicted" for label in rare[:1]]
     if model.plan_.bound == "memory":
         found.append(f"more --memory: {model.plan_.advice}")
     if measures is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,9 +106,21 @@ def is_useless(measures: Measures) -> bool:
     """Whether a constant prediction would be as good."""
     if isinstance(measures, ClassificationMeasures):
         if measures.lopsided:
-            return measures.balanced_accuracy <= 1 / max(2, sum(c.rows > 0 for c in measures.classes))
+            guess = 1 / max(2, sum(c.rows > 0 for c in measures.classes))
+            return measures.balanced_accuracy <= guess and not _ranks(measures)
         return measures.error >= measures.baseline_error > 0
     return not measures.r2 > 0
+
+
+def _ranks(measures: ClassificationMeasures) -> bool:
+    """Whether probabilities order the rows of two classes clearly better than chance would."""
+    order = measures.ranking
+    if order is None:
+        return False
+    positive = order.share * measures.rows
+    # The variance of the Mann-Whitney statistic, as a share, where there is nothing to order by.
+    variance = (measures.rows + 1) / (12 * positive * (measures.rows - positive))
+    return order.auc > 0.5 + 2 * math.sqrt(variance)
 
 
 def _figure(error: float, measures: Measures) -> str:

@@ -22,10 +22,14 @@ from mercer.visible import visible, visible_json
 PIPE_WIDTH = 1000
 
 
+def screen_width() -> int:
+    """Columns of the terminal; of output that is not one, enough for any line."""
+    return Console().width if sys.stdout.isatty() else PIPE_WIDTH
+
+
 def show(*parts: Any) -> None:
     """Print texts and tables, without blanks at the ends of lines."""
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(width=width, highlight=False, markup=False)
+    console = Console(width=screen_width(), highlight=False, markup=False)
     with console.capture() as captured:
         for part in parts:
             console.print(text(part) if isinstance(part, str) else part)

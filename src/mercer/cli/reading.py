@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -132,6 +132,28 @@ class SomeRows:
         return share, self.arrays.y, weight[self.first : self.first + len(self.arrays.X)]
 
 
+def chosen_columns(
+    choice: DataChoice,
+    source: Source,
+    training_rows: Callable[[Columns], NDArray[np.bool_]],
+    *,
+    one_hot: bool = False,
+) -> Columns:
+    """How the columns become features, as the options say; statistics are those of `training_rows`."""
+    return fit_columns(
+        source.table,
+        source.target,
+        task=choice.task,
+        keep=choice.keep,
+        drop=choice.drop,
+        categorical=choice.categorical,
+        wishes=choice.wishes,
+        weight=choice.weight,
+        training_rows=training_rows,
+        one_hot=one_hot,
+    )
+
+
 def read_input(
     choice: DataChoice,
     parameters: Parameters,
@@ -170,20 +192,7 @@ def read_input(
 
     with ranks(find_device(parameters["device"])) as given:
         group = given or Group()
-        columns = group.decided(
-            lambda: fit_columns(
-                source.table,
-                source.target,
-                task=choice.task,
-                keep=choice.keep,
-                drop=choice.drop,
-                categorical=choice.categorical,
-                wishes=choice.wishes,
-                weight=choice.weight,
-                training_rows=training_rows,
-                one_hot=one_hot,
-            )
-        )
+        columns = group.decided(lambda: chosen_columns(choice, source, training_rows, one_hot=one_hot))
         n, name = source.table.n_rows, source.table.name
         part = source.table
         if group.size > 1:

@@ -8,22 +8,21 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.table import Table
 
 from mercer.cli.bench import engine_figures, machine
 from mercer.cli.demo import demonstrate
+from mercer.cli.labels import LABEL_WIDTH, short
 from mercer.cli.messages import say_notes
 from mercer.cli.printing import blank_line, explained, facts, show, show_json, text
-from mercer.cli.worst_rows import worst_data, worst_lines
+from mercer.cli.score_screen import MOST_CLASSES_LISTED, evaluation_data, measured_lines, percent_of
 from mercer.estimators import KernelClassifier, KernelRegressor
 from mercer.estimators.features import Feature, by_importance, features_of
-from mercer.metrics import ClassificationMeasures, Measures
+from mercer.metrics import Measures
 from mercer.planning.plan import Plan
-from mercer.report import Coverage, Evaluation
+from mercer.report import Evaluation
 from mercer.report.headline import left_out
 from mercer.report.learning import solved_directly, stop_reason
-from mercer.report.numbers import number
 from mercer.training.events.console import ConsoleProgress
 from mercer.training.history import in_epochs
 
@@ -32,14 +31,10 @@ if TYPE_CHECKING:  # demo and bench need no tables
     from mercer.tables.columns import Decision
 
 Model = KernelClassifier | KernelRegressor
-# Classes listed on a screen; of more, those with the most mistakes.
-MOST_CLASSES_LISTED = 20
 # Columns of a table listed on a screen.
 MOST_COLUMNS_LISTED = 40
 # Features on the line of importances.
 MOST_IMPORTANT = 6
-# Characters of a label in a table.
-LABEL_WIDTH = 30
 # Characters of a value in the middle column of a plan.
 LONGEST_VALUE = 12
 
@@ -73,9 +68,7 @@ def _column_table(decisions: Sequence[Decision]) -> Table:
     for one in decisions:
         if one in shown:
             style = "dim" if one.role == ROLE_LEFT_OUT else "bold" if one.role == "target" else ""
-            table.add_row(
-                text(_label(one.name), style=style), text(one.role, style=style), text(one.why)
-            )
+            table.add_row(text(short(one.name), style=style), text(one.role, style=style), text(one.why))
     if len(decisions) > len(shown):
         rest = len(decisions) - len(shown)
         table.add_row(text(f"… and {rest:,} more; --json lists all", style="dim"))
@@ -92,96 +85,6 @@ def show_measures(
     show(*blank_line(), *measured_lines(measures, evaluation))
 
 
-def evaluation_data(evaluation: Evaluation | None) -> dict[str, Any]:
-    """What JSON says of the rows measured on, besides the measures."""
-    coverage = None if evaluation is None else evaluation.coverage
-    return {
-        "measured_on": None if evaluation is None else evaluation.source,
-        "intervals": None if coverage is None else coverage.to_dict(),
-        "linear": None if evaluation is None else evaluation.linear,
-        "worst": [] if evaluation is None else worst_data(evaluation),
-    }
-
-
-def measured_lines(measures: Measures, evaluation: Evaluation) -> list[Any]:
-    """The score, intervals and the worst mistakes."""
-    return [
-        *score_lines(measures, evaluation.source, evaluation.linear),
-        *coverage_lines(evaluation.coverage, measures),
-        *worst_lines(evaluation),
-    ]
-
-
-def score_lines(measures: Measures, source: str, linear: float | None = None) -> list[Any]:
-    """The score and what to compare it with; for classes also a table."""
-    rows = f"{measures.rows:,} {'row' if measures.rows == 1 else 'rows'} ({source})"
-    if not isinstance(measures, ClassificationMeasures):
-        return [
-            text(("R² ", "bold"), (f"{measures.r2:.4f}", "bold green"), f" on {rows}"),
-            f"Mean absolute error {number(measures.mae)}, root mean square error "
-            f"{number(measures.rmse)}; predicting the mean would give {number(measures.deviation)}"
-            + (f", a linear model {number(linear)}." if linear is not None else "."),
-        ]
-    low, high = (f"{100 * bound:.2g} %" for bound in measures.interval)
-    name, figure = "Error", _percent(measures.error)
-    compared = (
-        f"95 % confidence interval {low} to {high}; "
-        f"predicting the most frequent class would give {_percent(measures.baseline_error)}"
-        + (f", a linear model {_percent(linear)}." if linear is not None else ".")
-    )
-    if measures.lopsided:
-        # With 1 % of one class, an error of 1 % is no achievement.
-        name, figure = "Balanced error", _percent(1 - measures.balanced_accuracy)
-        compared = (
-            "The mean error of the classes, 50 % for a guess between two. Over all rows, the error is "
-            f"{_percent(measures.error)}; predicting the most frequent class would give "
-            f"{_percent(measures.baseline_error)}."
-        )
-    return [
-        text((f"{name} ", "bold"), (figure, "bold green"), f" on {rows}"),
-        compared,
-        *_probability_lines(measures),
-        *_never_predicted(measures),
-        "",
-        _class_table(measures),
-    ]
-
-
-def _probability_lines(measures: ClassificationMeasures) -> list[str]:
-    """How good the probabilities are."""
-    if measures.log_loss is None:
-        return []
-    order = measures.ranking
-    if order is None:
-        return [f"Log-loss {measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."]
-    return [
-        f"AUC {order.auc:.3f}, average precision {order.average_precision:.3f} for "
-        f"{_label(order.positive)} ({_percent(order.share)} of the rows), log-loss "
-        f"{measures.log_loss:.3g}, balanced accuracy {measures.balanced_accuracy:.3f}."
-    ]
-
-
-def _never_predicted(measures: ClassificationMeasures) -> list[str]:
-    missing = measures.never_predicted
-    if not missing:
-        return []
-    named = ", ".join(f"{_label(one.label)} ({one.rows:,} rows)" for one in missing[:MOST_IMPORTANT])
-    more = f" and {len(missing) - MOST_IMPORTANT:,} more" if len(missing) > MOST_IMPORTANT else ""
-    return [f"Never predicted: {named}{more}."]
-
-
-def coverage_lines(coverage: Coverage | None, measures: Measures) -> list[str]:
-    """How often the true values are inside the intervals or sets, and how wide these are."""
-    if coverage is None:
-        return []
-    asked, share = f"{100 * coverage.asked:.3g} %", f"{100 * coverage.share:.3g} %"
-    if isinstance(measures, ClassificationMeasures):
-        size = f"{coverage.widths.mean():.3g}"
-        return ["", f"Sets of {asked}: {share} have the true class, and {size} classes on average."]
-    width = number(float(np.median(coverage.widths)))
-    return [f"Intervals of {asked}: {share} have the true value, and half are narrower than {width}."]
-
-
 def left_out_lines(model: Model) -> list[Any]:
     """The leave-one-out score of the search, for a model that nothing else was measured of."""
     found = left_out(model)
@@ -193,36 +96,6 @@ def left_out_lines(model: Model) -> list[Any]:
         "No rows were held out; the same rows chose the kernel and its parameters.",
         "",
     ]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def _class_table(measures: ClassificationMeasures) -> Table:
-    shown = list(measures.classes)
-    if len(shown) > MOST_CLASSES_LISTED:
-        worst = sorted(shown, key=lambda one: one.rows * (1 - (one.recall or 0)), reverse=True)
-        shown = worst[:MOST_CLASSES_LISTED]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("class", overflow="ellipsis")
-    for name in ("rows", "recall", "precision"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("most often confused with")
-    for one in shown:
-        instead = f"{_label(one.mistaken_for)} ({one.mistakes:,} ×)" if one.mistakes else ""
-        rates = ("–" if v is None else f"{100 * v:.1f} %" for v in (one.recall, one.precision))
-        table.add_row(text(_label(one.label)), f"{one.rows:,}", *rates, text(instead))
-    if len(shown) < len(measures.classes):
-        rest = len(measures.classes) - len(shown)
-        table.add_row(text(f"… and {rest:,} classes with fewer mistakes; --json lists all", style="dim"))
-    return table
-
-
-def _label(label: Any) -> str:
-    """A label on one line, shortened; JSON has the whole of it."""
-    line = " ".join(str(label).split()) or repr(label)
-    return line if len(line) <= LABEL_WIDTH else line[: LABEL_WIDTH - 1] + "…"
 
 
 def task_line(model: Model, target: str) -> str:
@@ -266,7 +139,7 @@ def importances(features: Sequence[Feature]) -> str:
         return ""
     ranked = by_importance(features)
     shown, rest = ranked[:MOST_IMPORTANT], ranked[MOST_IMPORTANT:]
-    parts = [f"{_label(one.name)} {100 * (one.importance or 0.0):.0f} %" for one in shown]
+    parts = [f"{short(one.name)} {100 * (one.importance or 0.0):.0f} %" for one in shown]
     if rest:
         share = sum(one.importance or 0.0 for one in rest)
         parts.append(f"{len(rest):,} {'other' if len(rest) == 1 else 'others'} {100 * share:.0f} %")
@@ -321,7 +194,7 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
         ("task", task_line(model, target)),
     ]
     if classes is not None:
-        listed = ", ".join(map(_label, classes[:MOST_CLASSES_LISTED]))
+        listed = ", ".join(map(short, classes[:MOST_CLASSES_LISTED]))
         rows.append(("classes", listed + (" …" if len(classes) > MOST_CLASSES_LISTED else "")))
     rows += [
         ("kernel", f"{model.kernel_}, ridge {model.ridge_:.3g}"),
@@ -334,7 +207,7 @@ def _info_rows(model: Model, path: str, classes: list[Any] | None) -> list[tuple
         rows.append(("importances", shares))
     if metadata.get("measured"):
         score = metadata["measured"]
-        value = f"R² {score['r2']:.4f}" if "r2" in score else f"error {_percent(score['error'])}"
+        value = f"R² {score['r2']:.4f}" if "r2" in score else f"error {percent_of(score['error'])}"
         rows.append(("score", f"{value} on {score['rows']:,} rows ({metadata['measured_on']})"))
     found = left_out(model)
     if found is not None:

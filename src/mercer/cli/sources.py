@@ -170,7 +170,8 @@ def open_for(
                 f"model has {model.n_features_in_}: it is damaged."
             )
         return open_one(path, target, folder, text=columns.text_names), columns
-    source = open_one(path, target, folder)
+    notation = next(iter(model._target_notations), None)
+    source = open_one(path, target, folder, text=() if notation is None else (target or DEFAULT_TARGET,))
     truth, table = source.target or DEFAULT_TARGET, source.table
     known = getattr(model, "feature_names_in_", None)
     names = [name for name in table.names if name != truth] if known is None else list(known)
@@ -179,4 +180,4 @@ def open_for(
             f"{table.name} must have the {model.n_features_in_} columns that the model was trained on, "
             f"in the same order. Got {len(names)} besides {quoted(truth)}."
         )
-    return source, PlainColumns(tuple(names), truth)
+    return source, PlainColumns(tuple(names), truth, notation)

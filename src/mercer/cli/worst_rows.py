@@ -9,11 +9,13 @@ from typing import Any
 from rich.table import Table
 
 from mercer.cli.choices import Model
-from mercer.cli.printing import text
+from mercer.cli.labels import short
+from mercer.cli.printing import screen_width, text
 from mercer.cli.sources import Source
 from mercer.estimators.features import features_of
 from mercer.report import Evaluation, RowValues, worst_rows
-from mercer.report.numbers import number, percent
+from mercer.report.markup import common_beginning
+from mercer.report.numbers import number, probability
 from mercer.tables.columns import Columns
 from mercer.tables.kinds import as_written
 from mercer.tables.plain_columns import PlainColumns
@@ -24,9 +26,11 @@ WORST_LISTED = 15
 COLUMNS_OF_WORST = 6
 # With more columns than this, values are shown only if it is known which columns count.
 MANY_COLUMNS = 100
-# Characters of a label, and of the values of a row, on a screen.
+# Columns of a screen for a label, and characters of the values of a row.
 WORST_LABEL_WIDTH = 24
-VALUES_WIDTH = 90
+VALUES_WIDTH = 120
+# With fewer columns, two labels leave too little room for values.
+WIDE_SCREEN = 110
 
 
 def with_values(
@@ -69,27 +73,46 @@ def _columns_that_count(model: Model, columns: Columns | PlainColumns) -> list[s
 
 
 def worst_lines(evaluation: Evaluation) -> list[Any]:
-    """A table of the worst rows for a screen; nothing if all rows are right."""
+    """A table of the worst rows for a screen; nothing if all rows are right.
+
+    Beside labels on a narrow screen there is no room for values, which are then below them.
+    """
     worst = worst_rows(evaluation)[:WORST_ON_SCREEN]
     if not len(worst):
         return []
     classes = evaluation.probabilities is not None or evaluation.y.dtype.kind not in "fiu"
+    below = classes and screen_width() < WIDE_SCREEN
+    lines: list[Any] = []
+    shared = common_beginning([*evaluation.y, *evaluation.predicted]) if classes else 0
+    table = _table(classes, values=not below)
+    for i in worst:
+        sure = evaluation.confidence
+        rate = [] if not classes else ["" if sure is None else probability(float(sure[i]))]
+        pair = [evaluation.y[i], evaluation.predicted[i]]
+        shown = (
+            [short(v, WORST_LABEL_WIDTH, shared) for v in pair]
+            if classes
+            else [number(float(v), 4) for v in pair]
+        )
+        values = text(evaluation.values_of(i, VALUES_WIDTH), style="dim")
+        cells = (text(str(evaluation.rows[i])), *map(text, (*shown, *rate)))
+        table.add_row(*cells, *([] if below else [values]))
+        if below and len(values):
+            lines += [text(f"row {evaluation.rows[i]}: ", style="dim") + values]
+    title = "Worst mistakes" if classes else "Worst predictions"
+    return ["", text(title, style="bold"), table, *([""] if lines else []), *lines]
+
+
+def _table(classes: bool, values: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("row", justify="right", no_wrap=True)
     for name in ("true", "predicted"):
         table.add_column(name, justify="left" if classes else "right", no_wrap=True)
     if classes:
         table.add_column("probability", justify="right", no_wrap=True)
-    table.add_column("values", overflow="fold")
-    for i in worst:
-        sure = evaluation.confidence
-        rate = [] if not classes else ["" if sure is None else percent(float(sure[i]), 1000)]
-        pair = [evaluation.y[i], evaluation.predicted[i]]
-        shown = [_short(v) for v in pair] if classes else [number(float(v), 4) for v in pair]
-        values = text(evaluation.values_of(i, VALUES_WIDTH), style="dim")
-        table.add_row(text(str(evaluation.rows[i])), *map(text, (*shown, *rate)), values)
-    title = "Worst mistakes" if classes else "Worst predictions"
-    return ["", text(title, style="bold"), table]
+    if values:
+        table.add_column("values", overflow="fold")
+    return table
 
 
 def worst_data(evaluation: Evaluation) -> list[dict[str, Any]]:
@@ -103,8 +126,3 @@ def worst_data(evaluation: Evaluation) -> list[dict[str, Any]]:
         }
         for i in worst_rows(evaluation)[:WORST_LISTED]
     ]
-
-
-def _short(label: Any) -> str:
-    line = " ".join(str(label).split()) or repr(label)
-    return line if len(line) <= WORST_LABEL_WIDTH else line[: WORST_LABEL_WIDTH - 1] + "…"

@@ -21,7 +21,7 @@ from mercer.estimators.explanation import Explanation, explain
 from mercer.estimators.ranks import cores_for
 from mercer.estimators.row_share import rows_of
 from mercer.estimators.targets import DEFAULT_LOGIT_SCALE, Labels, Targets, Unseen
-from mercer.estimators.validation import as_numpy, like, more_rows
+from mercer.estimators.validation import like, more_rows, more_targets
 from mercer.model.machine import KernelMachine
 from mercer.operators.workers import threads
 from mercer.processes.joining import ranks
@@ -44,7 +44,7 @@ class Answers:
         model, if only a little.
         """
         check_is_fitted(self, "machine_")
-        y = np.asarray(as_numpy(y))
+        y = more_targets(self, y)
         check_consistent_length(X, y)
         targets = self._targets
         if isinstance(targets, Labels) and not targets.multilabel:

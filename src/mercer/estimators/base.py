@@ -48,6 +48,7 @@ from mercer.estimators.validation import (
     held_out_data,
     like,
     more_rows,
+    more_targets,
     own_centers,
     row_weights,
     to_numpy,
@@ -65,6 +66,7 @@ from mercer.processes.group import Group
 from mercer.processes.joining import ranks
 from mercer.processes.sameness import check_same
 from mercer.tables.columns import Columns
+from mercer.tables.notation import Notation
 from mercer.training.events.callbacks import Callback
 from mercer.training.history import History
 
@@ -80,6 +82,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
     n_samples_seen_: int  # by `partial_fit`
     columns_: Columns | None
     _targets: Targets
+    _target_notations: tuple[Notation, ...] = ()  # of each column, if the numbers of `fit` were text
     _permuted: torch.Tensor | None = None  # (d,)  importances without a metric
     _is_last_fit = False  # none that follows will start from its weights, whatever `warm_start` says
 
@@ -307,7 +310,7 @@ class KernelEstimator(Answers, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score of `predict` on X, larger being better."""
-        decision, y = self._decision(X), np.asarray(as_numpy(y))
+        decision, y = self._decision(X), more_targets(self, y)
         if isinstance(X, RowShare):
             with ranks(self.machine_.device) as group:
                 decision, y = joined(decision, group), joined(y, group)

@@ -22,7 +22,7 @@ from mercer.estimators.preparation import (
     dense,
     selected,
 )
-from mercer.estimators.validation import as_numpy, more_rows, training_data, types_of
+from mercer.estimators.validation import as_numpy, more_rows, more_targets, training_data, types_of
 from mercer.tables.frames import as_polars, beyond_numbers, from_matrix, is_frame
 from mercer.tables.matrices import has_gaps
 
@@ -114,6 +114,7 @@ class Chunks:
                 raise NeedsColumns(is_frame(X) and bool(beyond_numbers(X)))
             self._known = True
         A = self._features(X)
+        y = more_targets(self.estimator, y)
         y = _compact(np.array(_check_y(y, multi_output=True, y_numeric=numeric)))
         weight = None if weight is None else np.array(as_numpy(weight))
         if len(A) != len(y) or (weight is not None and weight.shape != y.shape[:1]):

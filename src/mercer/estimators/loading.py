@@ -164,7 +164,9 @@ def _set_targets(model: Estimator, saved: SavedModel) -> None:
     if isinstance(model, KernelRegressor):
         expect(saved.classes is None, "a regressor has no classes")
         expect(n_outputs == 1 or not saved.single, f"it must predict {n_outputs} numbers, not one")
-        model._targets = Numbers(saved.single)
+        written = saved.target_notations
+        expect(len(written) in (0, n_outputs), f"it must say how {n_outputs} targets are written")
+        model._targets, model._target_notations = Numbers(saved.single), written
         return
     if saved.classes is None:
         raise ValueError("a classifier must have classes")

@@ -18,7 +18,7 @@ from mercer.estimators.shares import whole
 from mercer.estimators.streams import FirstPass, StreamData, stream_origin, streamed_data
 from mercer.estimators.targets import Targets
 from mercer.estimators.training import run, set_dual_coef, set_importances
-from mercer.estimators.validation import as_numpy, held_out_data, more_rows, own_centers
+from mercer.estimators.validation import held_out_data, more_rows, more_targets, own_centers
 from mercer.operators.workers import threads
 from mercer.processes.group import Group
 from mercer.processes.sameness import check_same
@@ -92,7 +92,7 @@ def partial_fit(
         model.__dict__ = begun.__dict__
         return
     with threads(model.n_jobs):
-        x, y = more_rows(model, X), np.asarray(as_numpy(y))
+        x, y = more_rows(model, X), more_targets(model, y)
         if len(x) != len(y):
             raise ValueError(f"`X` and `y` must have as many rows. Got {len(x)} and {len(y)}.")
         weight = model._row_weights(sample_weight, y)

@@ -44,13 +44,17 @@ UNNAMED_TARGET = "y"
 DENSE_SHARE = 0.5
 
 
-def columns_of_frame(estimator: Any, X: Any, y: Any) -> tuple[Columns, Array, list[str]]:
-    """How a frame with other columns than numbers becomes features; these, (n, d); all its names."""
+def columns_of_frame(estimator: Any, X: Any, y: Any) -> tuple[Columns, Array, list[str], str | None]:
+    """How a frame with other columns than numbers becomes features; these, (n, d); all its names.
+
+    Last is the decimal mark of the numbers that it has as text, if they show one.
+    """
     frame = as_polars(X)
     names = frame.columns
     text = {*categories(X), *(names[i] for i in declared(estimator, names))}
-    columns = columns_of_frames(estimator, [frame], names, y, written_in(frame, text))
-    return columns, frame_features(columns, frame), names
+    written = written_in(frame, text)
+    columns = columns_of_frames(estimator, [frame], names, y, written)
+    return columns, frame_features(columns, frame), names, written.decimal
 
 
 def columns_of_frames(
@@ -205,7 +209,7 @@ def _target(estimator: Any, y: Any) -> tuple[str, Any, Kind]:
     name = getattr(y, "name", None)
     values = np.asarray(y)
     kind: Kind = "boolean" if values.dtype.kind == "b" else "number"
-    if values.dtype.kind not in "biuf":
-        kind = "text"
     task = "classification" if is_classifier(estimator) else "regression"
+    if values.dtype.kind not in "biuf" and task == "classification":
+        kind = "text"
     return name if isinstance(name, str) and name else UNNAMED_TARGET, task, kind

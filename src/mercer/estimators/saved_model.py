@@ -25,6 +25,7 @@ from mercer.files.records import to_data
 from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
 from mercer.tables.columns import Columns
+from mercer.tables.notation import Notation
 from mercer.training.history import Epoch
 
 # Types of labels by the letters of their dtype.
@@ -97,6 +98,7 @@ class SavedModel:
     multilabel: bool = False
     logit_scale: float = DEFAULT_LOGIT_SCALE
     single: bool = True  # the targets of a regressor were one-dimensional
+    target_notations: tuple[Notation, ...] = ()  # of each column, if its targets were text
     feature_names: tuple[str, ...] | None = None
     columns: Columns | None = None  # how those of a table become the features
     n_columns: int | None = None  # of the table, used or not
@@ -137,6 +139,7 @@ def save(model: Any, path: str | os.PathLike[str], metadata: Mapping[str, Any] |
         multilabel=labels is not None and labels.multilabel,
         logit_scale=getattr(model, "logit_scale_", DEFAULT_LOGIT_SCALE),
         single=isinstance(targets, Numbers) and targets.single,
+        target_notations=model._target_notations,
         feature_names=None if names is None else tuple(str(name) for name in names),
         columns=model.columns_,
         n_columns=None if model.columns_ is None else model.n_features_in_,

@@ -71,6 +71,11 @@ def shared_training_data(
                 "A share of the rows must hold numbers without missing values. Input X contains NaN or "
                 f"other values on rank {group.rank}: prepare them before, or give all ranks all rows."
             )
+        if estimator._target_notations:
+            raise ValueError(
+                "The targets of a share of the rows must be numbers. Got text on rank "
+                f"{group.rank}: convert it before, or give all ranks all rows."
+            )
         names = getattr(estimator, "feature_names_in_", None)
         mine = Kind(
             rows.shape[1],

@@ -19,6 +19,9 @@ Array = NDArray[Any]
 # Logit scale where no held-out part can fit one: a point that is interpolated (1 against 0) then gets
 # odds of e^4 over each other class.
 DEFAULT_LOGIT_SCALE = 4.0
+# A standard deviation of that scale, as a factor.  Fitted without it, to 40 and to 150 rows of a dozen
+# problems, the scale had a geometric mean of 4.5 and a standard deviation of 1.6.
+LOGIT_SCALE_SPREAD = 2.0
 # Rows of a class that should have been enough to predict it once, and how many such classes are named.
 ENOUGH_ROWS = 10
 MOST_CLASSES_NAMED = 5
@@ -152,29 +155,25 @@ class Labels:
         return np.asarray(shifted / shifted.sum(1, keepdims=True))
 
     def fit_logit_scale(self, unseen: Unseen) -> float:
-        """The factor that makes these decisions the best logits, by maximum likelihood.
+        """The factor that makes these decisions the best logits, by maximum posterior likelihood.
 
-        As if one more row had been predicted at random: where all rows are predicted right,
-        or are of one class, the likelihood alone would make every probability 0 or 1.
+        Few rows say little: the likelihood alone would make every probability 0 or 1 where all rows are
+        predicted right, and all of them equal where most are wrong.  A priori, the factor is
+        `DEFAULT_LOGIT_SCALE` up to `LOGIT_SCALE_SPREAD`.
         """
         decision, targets = unseen.decisions.astype(np.float64), self.encode(unseen.y)
         weights = np.ones(len(decision)) if unseen.weights is None else unseen.weights  # (m,)
-        # A row of unknown class is a share of one of each class.
-        unknown = 1 / (1 + weights.sum())
 
-        def negative_log_likelihood(log_scale: float) -> float:
+        def negative_log_posterior(log_scale: float) -> float:
             logits = math.exp(log_scale) * decision
             if self.multilabel or decision.shape[1] == 1:
-                known = np.logaddexp(0, -logits * targets)
-                wrong = np.logaddexp(0, logits * targets)
-                losses = ((1 - unknown / 2) * known + unknown / 2 * wrong).mean(1)
-                return float(np.average(losses, weights=weights))
-            normaliser = np.logaddexp.reduce(logits, axis=1)
-            known = (logits * targets).sum(1)
-            losses = normaliser - (1 - unknown) * known - unknown * logits.mean(1)
-            return float(np.average(losses, weights=weights))
+                losses = np.logaddexp(0, -logits * targets).mean(1)
+            else:
+                losses = np.logaddexp.reduce(logits, axis=1) - (logits * targets).sum(1)
+            deviation = (log_scale - math.log(DEFAULT_LOGIT_SCALE)) / math.log(LOGIT_SCALE_SPREAD)
+            return float(weights @ losses) + deviation**2 / 2
 
-        fitted = minimize_scalar(negative_log_likelihood, bounds=(-3, 5), method="bounded")
+        fitted = minimize_scalar(negative_log_posterior, bounds=(-3, 5), method="bounded")
         return math.exp(float(fitted.x))
 
 

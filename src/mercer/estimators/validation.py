@@ -7,6 +7,7 @@ it is, and never visits the CPU.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,11 @@ from mercer.estimators.preparation import (
     selected,
 )
 from mercer.estimators.row_share import rows_of
+from mercer.estimators.written_targets import are_written, first_numbers, has_text, more_numbers
 from mercer.tables.frames import as_polars, beyond_numbers, is_frame
 from mercer.tables.kinds import of_kinds
 from mercer.tables.matrices import has_gaps
+from mercer.tables.notation import Notation
 
 # Types whose values float32 holds exactly.
 SMALL = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16)
@@ -42,8 +45,9 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
     Sets the estimator's `n_features_in_`, `feature_names_in_` and `columns_`, which says how columns
     become features.
     """
-    estimator.columns_ = None
+    estimator.columns_, estimator._target_notations = None, ()
     if on_device(X):
+        y, estimator._target_notations = _numbers_to_learn(y, y_numeric)
         X = _on_device(estimator, X, reset=True)
         dtype = np.float64 if y_numeric else None
         y = check_array(as_numpy(y), dtype=dtype, ensure_2d=False, input_name="y")
@@ -55,16 +59,36 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
         how["y_numeric"] = True
     X, y = dense(as_numpy(X)), as_numpy(y)
     if is_frame(X) and X.shape[1] and beyond_numbers(X):
-        columns, features, names = columns_of_frame(estimator, X, y)
+        columns, features, names, decimal = columns_of_frame(estimator, X, y)
+        y, notations = _numbers_to_learn(y, y_numeric, decimal)
         features, y = validate_data(estimator, features, y, dtype=[np.float32], **how)
-        estimator.columns_, estimator.n_features_in_ = columns, len(names)
+        estimator.columns_ = replace(columns, target_notation=next(iter(notations), None))
+        estimator.n_features_in_, estimator._target_notations = len(names), notations
         estimator.feature_names_in_ = np.array(names, dtype=object)
         return features, y
     given = as_polars(X) if is_frame(X) and hasattr(X, "column_names") else X  # an Arrow table
-    A, checked = validate_data(estimator, given, y, dtype=types_of(X), **how)
+    numbers, notations = _numbers_to_learn(y, y_numeric)
+    A, checked = validate_data(estimator, given, numbers, dtype=types_of(X), **how)
+    estimator._target_notations = notations
     if has_gaps(A):
-        estimator.columns_, A = columns_of_matrix(estimator, A, column_names(estimator), X, y)
+        columns, A = columns_of_matrix(estimator, A, column_names(estimator), X, y)
+        estimator.columns_ = replace(columns, target_notation=next(iter(notations), None))
     return A, checked
+
+
+def _numbers_to_learn(
+    y: Any, y_numeric: bool, decimal: str | None = None
+) -> tuple[Any, tuple[Notation, ...]]:
+    """Targets in which numbers may be written as text, and how; for a regressor."""
+    return first_numbers(y, decimal) if y_numeric and are_written(y) else (y, ())
+
+
+def more_targets(estimator: Any, y: Any) -> Array:
+    """Targets of rows to score, to hold out or to train on further, as those of `fit` are."""
+    y, known = as_numpy(y), estimator._target_notations
+    if known and has_text(y):
+        return more_numbers(y, known)
+    return np.asarray(_numbers_to_learn(y, estimator._y_numeric)[0])
 
 
 def more_rows(estimator: Any, X: Any) -> Array | Tensor:
@@ -103,7 +127,7 @@ def held_out_data(estimator: Any, X_val: Any, y_val: Any) -> tuple[Matrix | None
         raise ValueError("`X_val` and `y_val` must be given together. Got only one of them.")
     if X_val is None:
         return None, None
-    return more_rows(estimator, X_val), np.asarray(as_numpy(y_val))
+    return more_rows(estimator, X_val), more_targets(estimator, y_val)
 
 
 def row_weights(sample_weight: Any, y: Array) -> Array | None:

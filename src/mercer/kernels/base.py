@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.points import Points
+from mercer.digits import in_digits
 
 
 class Kernel(ABC):
@@ -60,5 +61,5 @@ class Kernel(ABC):
         return {"name": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        values = [f"{f.name} {getattr(self, f.name):.4g}" for f in fields(self)]  # type: ignore[arg-type]
+        values = [f"{f.name} {in_digits(getattr(self, f.name))}" for f in fields(self)]  # type: ignore[arg-type]
         return f"{self.name} ({', '.join(values)})" if values else self.name

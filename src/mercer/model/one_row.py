@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
-from mercer.kernels.distances import recompute_close_pairs
+from mercer.kernels.distances import CANCELLATION_UNITS, recompute_close_pairs
 from mercer.kernels.radial import L1Laplacian, Radial
 from mercer.operators.summation import by_output
 
@@ -86,9 +86,13 @@ class OneRow:
         partner = partner.expand(self._group, -1).contiguous()  # (16, d - p + 2)
         torch.mm(self._extended, partner.T, out=products)  # (n, 16)
         values[:n] = products[:, 0]
-        if not abs(factor) * 2 * self._rounding * (centres.bound + float(norm)) <= kernel.tolerance:
-            row = Points(x, norm, float(norm), beyond=beyond, n_absolute=p)
-            recompute_close_pairs(centres, row, values[:n, None], factor)
+        largest = centres.bound + float(norm)
+        if not abs(factor) * 2 * self._rounding * largest <= kernel.tolerance:
+            found = values[:n]
+            closest = float(found.amin() if factor > 0 else found.amax()) / factor
+            if not closest >= CANCELLATION_UNITS * self._rounding * largest:
+                row = Points(x, norm, float(norm), beyond=beyond, n_absolute=p)
+                recompute_close_pairs(centres, row, found[:, None], factor)
         if p:
             z = x[:, :p].expand(self._group, -1).T.contiguous()  # (p, 16)
             values.sub_(self._sums).sub_(factor * z.sum(0)[0])

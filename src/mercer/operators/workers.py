@@ -139,11 +139,13 @@ def threads(n_jobs: int | None, share: int | None = None) -> Iterator[None]:
     """
     if share is not None and n_jobs in (None, -1):
         n_jobs = share
-    count = torch.get_num_threads()
-    if n_jobs is not None:
-        wanted = n_jobs if n_jobs > 0 else os.cpu_count() or 1
-        in_a_pool = _forked or multiprocessing.parent_process() is not None
-        count = min(wanted, count) if in_a_pool else wanted
+    if n_jobs is None:
+        with small_operations(torch.device("cpu")):
+            yield
+        return
+    wanted = n_jobs if n_jobs > 0 else os.cpu_count() or 1
+    in_a_pool = _forked or multiprocessing.parent_process() is not None
+    count = min(wanted, torch.get_num_threads()) if in_a_pool else wanted
     with torch_threads(count), small_operations(torch.device("cpu")):
         yield
 

@@ -6,6 +6,7 @@ import html
 import textwrap
 from typing import TYPE_CHECKING
 
+from mercer.digits import in_digits
 from mercer.planning.memory import in_words
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         ("beta(K_G)", f"{plan.beta:.3g}", f"mean of k_G(x, x); largest seen {plan.beta_max:.3g}"),
         ("m*(k_G)", _short(plan.critical_batch_size), "largest useful batch after levelling"),
         ("m", f"{plan.batch_size:,}", f"batch, limited by {plan.bound}: {advice(plan)}"),
-        ("eta", f"{plan.step_size:.4g}", "step size"),
+        ("eta", in_digits(plan.step_size), "step size"),
         *last,
-        ("acceleration", f"{plan.acceleration:.0f} ×", "predicted over plain SGD"),
+        ("acceleration", f"{plan.acceleration:,.0f} ×", "predicted over plain SGD"),
     ]
     if plan.n_closing:
         meaning = "held out to say when to stop; trained on in the end if that costs little and helps"

@@ -23,6 +23,8 @@ RIGHT, TOP, BOTTOM = 14, 26, 38
 # Mean width of a character in a chart.
 CHARACTER_WIDTH = 6.3
 MOST_TICKS = 6
+# Digits before the point that fit beside an axis.
+MOST_DIGITS_OF_TICK = 7
 # Values that differ by a smaller factor are drawn on a linear axis even if a logarithmic one is allowed.
 LEAST_LOG_RATIO = 5.0
 
@@ -72,7 +74,7 @@ class Axis:
         # Enough digits to tell one tick from the next.
         apart = min(np.diff(found), default=1.0)
         digits = 1 + math.floor(math.log10(max(map(abs, found), default=1.0) / apart * (1 + 1e-9)))
-        return [(v, number(v, max(2, digits + 1))) for v in found]
+        return [(v, number(v, max(2, digits + 1), MOST_DIGITS_OF_TICK)) for v in found]
 
     def _linear_ticks(self) -> Iterator[float]:
         rough = (self.high - self.low) / MOST_TICKS

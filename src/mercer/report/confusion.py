@@ -14,6 +14,7 @@ from mercer.report.markup import (
     LONGEST_LABEL,
     Markup,
     any_long,
+    common_beginning,
     element,
     join,
     label,
@@ -91,7 +92,8 @@ def _matrix(
     off = np.where(np.eye(k, k + 1, dtype=bool), 0, shares)
     most = off.max() or 1.0
     width = k + 1 if other else k
-    texts = [shortened(labels[i], LONGEST_IN_MATRIX) for i in shown]
+    shared = common_beginning(labels)
+    texts = [shortened(labels[i], LONGEST_IN_MATRIX, shared) for i in shown]
     named = [label(text) for text in texts]
     upright = k * max(map(len, texts)) > max(MOST_LEVEL_CHARACTERS, 3 * k)
     heads = [*named, element("span", "other", class_="soft")] if other else named

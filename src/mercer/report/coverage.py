@@ -16,6 +16,8 @@ Array = NDArray[Any]
 # Groups of rows from the narrowest to the widest interval, and the fewest rows of each.
 COVERAGE_GROUPS = 5
 ROWS_PER_GROUP = 20
+# Widths that differ by a smaller share are one.
+SAME_WIDTH = 1e-9
 
 
 def coverage(evaluation: Evaluation) -> Markup:
@@ -54,7 +56,9 @@ def _groups(widths: Array, is_set: bool) -> list[Array]:
     """Rows by the size of their set, or in fifths by width."""
     if is_set:
         return [np.flatnonzero(widths == size) for size in np.unique(widths)[:COVERAGE_GROUPS]]
-    if len(widths) < COVERAGE_GROUPS * ROWS_PER_GROUP or widths.min() == widths.max():
+    # Ends that were added to different predictions are apart by the same width up to rounding.
+    same = np.ptp(widths) <= SAME_WIDTH * widths.max()
+    if len(widths) < COVERAGE_GROUPS * ROWS_PER_GROUP or same:
         return []
     return np.array_split(np.argsort(widths, kind="stable"), COVERAGE_GROUPS)
 

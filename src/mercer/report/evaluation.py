@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercer.report.markup import shortened
 from mercer.report.numbers import cell
+
+# Characters of a name, and of a value that is text, in a line of them.
+LONGEST_IN_LINE = 20
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,17 @@ class Evaluation:
         return dict(zip(self.values.names, found, strict=True))
 
     def values_of(self, i: int, longest: int) -> str:
-        """The same in one line of at most this length."""
-        pairs = self.value_pairs(i)
-        each = max(8, longest // max(1, len(pairs)) - 2)
-        parts = (f"{name} {cell(value)}" for name, value in pairs.items())
-        return ", ".join(p if len(p) <= each else p[: each - 1] + "…" for p in parts)
+        """The same in one line, with as many values as it has room for, each of them whole."""
+        found: list[str] = []
+        room = longest
+        for name, value in self.value_pairs(i).items():
+            pair = f"{shortened(name, LONGEST_IN_LINE)} {shortened(cell(value), LONGEST_IN_LINE)}"
+            room -= len(pair) + 2
+            if room < 0 and found:
+                found.append("…")
+                break
+            found.append(pair)
+        return ", ".join(found)
 
 
 def worst_rows(evaluation: Evaluation) -> NDArray[np.intp]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 
+# Digits before the point that can be read at a glance, with marks between the thousands.
+MOST_DIGITS = 12
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: float, digits: int = 3, most: int = MOST_DIGITS) -> str:
     """A number with at least `digits` significant digits, and no trailing zeros.
+
+    With more than `most` digits before the point, it gets a power of ten.
 
     >>> number(0.04996), number(-12345.6), number(2.5e-7), number(0)
     ('0.05', '−12,346', '2.5×10⁻⁷', '0')
+    >>> number(1.2e9), number(2.5e14)
+    ('1,200,000,000', '2.5×10¹⁴')
     """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
     exponent = int(power)
-    if -4 <= exponent < 7:
+    if -4 <= exponent < most:
         return _trimmed(f"{value:,.{max(0, digits - 1 - exponent)}f}")
     factor = "" if float(mantissa) == 1 else f"{_trimmed(mantissa)}×"
     return factor + power_of_ten(exponent)
@@ -54,6 +60,17 @@ def percent(share: float, n: int) -> str:
     """A share of n rows in per cent, with no more decimals than n rows justify."""
     decimals = 0 if n < 200 else 1 if n < 5_000 else 2
     return f"{100 * share:.{decimals}f}\u00a0%"
+
+
+def probability(value: float) -> str:
+    """A probability in per cent, never rounded to certainty.
+
+    >>> probability(0.8766), probability(0.99999), probability(0.0001)
+    ('87.7\\xa0%', '>\\xa099.9\\xa0%', '<\\xa00.1\\xa0%')
+    """
+    if value > 0.9995:
+        return ">\u00a099.9\u00a0%"
+    return "<\u00a00.1\u00a0%" if value < 0.0005 else f"{100 * value:.1f}\u00a0%"
 
 
 def three_decimals(value: float) -> str:

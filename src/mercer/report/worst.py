@@ -6,7 +6,7 @@ import math
 
 from mercer.report.evaluation import Evaluation, rms, worst_rows
 from mercer.report.markup import Markup, any_long, element, label, table
-from mercer.report.numbers import cell, number, percent
+from mercer.report.numbers import MOST_DIGITS, cell, number, probability
 
 MOST_ROWS = 15
 # Characters of a column's name and of a value in a row.
@@ -24,7 +24,7 @@ def worst_labels(evaluation: Evaluation) -> Markup:
             evaluation.rows[i],
             label(evaluation.y[i]),
             label(evaluation.predicted[i]),
-            *([] if confidence is None else [percent(float(confidence[i]), 1000)]),
+            *([] if confidence is None else [probability(float(confidence[i]))]),
             *_values(evaluation, i),
         ]
         for i in shown
@@ -46,7 +46,7 @@ def worst_values(evaluation: Evaluation) -> Markup:
 
     def value(v: float) -> str:
         """To three digits of the RMSE, so that the numbers in a column can be compared."""
-        if abs(size) > 6:
+        if not -6 <= size < MOST_DIGITS:
             return number(v, 5)
         return f"{v:,.{max(0, 2 - size)}f}".replace("-", "−")
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import IO
 
 from mercer.tables.wording import excerpt, quoted
 
@@ -49,7 +52,7 @@ def reading_errors(name: str) -> Iterator[None]:
     what a file may claim is limited before.
     """
     try:
-        with _native_output_dropped():
+        with _native_output.held_back():
             yield
     except (TableError, MemoryError):
         raise
@@ -74,20 +77,56 @@ def _reason(error: BaseException) -> str:
     return first or f"it is damaged ({type(error).__name__})"
 
 
-@contextmanager
-def _native_output_dropped() -> Iterator[None]:
-    """Inside the block, nothing reaches standard error: Polars prints several lines before it raises a
-    `PanicException`."""
-    try:
-        kept = os.dup(STDERR)
-    except OSError:  # the process has none
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, STDERR)
-        yield
-    finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-        os.close(nowhere)
+class _NativeOutput:
+    """Standard error of the process, held back while a file is read.
+
+    Polars prints several lines before it raises a `PanicException`.  Standard error belongs to all
+    threads, and several may read at once: the first of them redirects it, and the last one restores it
+    and writes what was held back, unless Polars panicked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._panicked = False
+        self._kept = -1  # the true standard error
+        self._held: IO[bytes] | None = None
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        except BaseException as error:
+            self._panicked = self._panicked or _is_panic(error)
+            raise
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self._lock:
+            self._readers += 1
+            if self._readers > 1:
+                return
+            with suppress(OSError):  # the process may have none
+                self._kept, self._panicked = os.dup(STDERR), False
+                self._held = tempfile.TemporaryFile()  # noqa: SIM115
+                os.dup2(self._held.fileno(), STDERR)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._readers or self._kept < 0:
+                return
+            os.dup2(self._kept, STDERR)
+            if self._held is not None:
+                if not self._panicked:
+                    self._held.seek(0)
+                    with suppress(OSError):
+                        os.write(STDERR, self._held.read())
+                self._held.close()
+            os.close(self._kept)
+            self._kept, self._held = -1, None
+
+
+_native_output = _NativeOutput()

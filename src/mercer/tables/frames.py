@@ -69,13 +69,9 @@ def categories(X: Any) -> set[str]:
 
 def as_polars(X: Any, names: Sequence[str] | None = None) -> pl.DataFrame:
     """A frame, or those of its columns that are named and exist, as Polars holds it."""
-    try:
-        import polars as pl
-    except ImportError as error:
-        raise ImportError(
-            "Frames with text, categories, dates or times, and Arrow tables, are read by Polars, which "
-            'is not installed. Install it with: pip install "mercer[tables]".'
-        ) from error
+    _require_polars()
+    import polars as pl
+
     if hasattr(X, "iloc"):
         return _from_pandas(X, names)
     frame = X if isinstance(X, pl.DataFrame) else pl.DataFrame(X)
@@ -85,8 +81,19 @@ def as_polars(X: Any, names: Sequence[str] | None = None) -> pl.DataFrame:
     return frame.select([frame[name] for name in names if name in known])
 
 
+def _require_polars() -> None:
+    try:
+        import polars  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Text, categories, dates, times and Arrow tables are read by Polars, which is not "
+            'installed. Install it with: pip install "mercer[tables]".'
+        ) from error
+
+
 def from_matrix(X: Any, names: Sequence[str]) -> pl.DataFrame:
     """The columns of a matrix of any values, by position."""
+    _require_polars()
     import polars as pl
 
     A = np.asarray(X, dtype=object)  # (m, d)

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mercer.tables.kinds import Kind, is_known, of_kinds, unreadable_rows
+from mercer.tables.notation import Notation
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class PlainColumns:
 
     names: tuple[str, ...]
     target: str
+    target_notation: Notation | None = None  # if it was trained on numbers in text
 
     def _kinds(self, frame: pl.DataFrame) -> dict[str, Kind]:
         """Numbers, or booleans where the table has them."""
@@ -28,10 +30,18 @@ class PlainColumns:
         return of_kinds(frame, self._kinds(frame)).cast(pl.Float64).to_numpy(), []
 
     def unreadable(self, frame: pl.DataFrame) -> pl.Series:
-        return unreadable_rows(frame, self._kinds(frame), {})
+        if self.target_notation is None:
+            return unreadable_rows(frame, self._kinds(frame), {})
+        kinds: dict[str, Kind] = {**self._kinds(frame), self.target: "number"}
+        return unreadable_rows(frame, kinds, {self.target: self.target_notation})
 
     def has_target(self, frame: pl.DataFrame) -> pl.Series:
-        return is_known(frame[self.target])
+        return is_known(self._target(frame))
 
     def targets(self, frame: pl.DataFrame) -> NDArray[Any]:
-        return frame[self.target].to_numpy()
+        return self._target(frame).to_numpy()
+
+    def _target(self, frame: pl.DataFrame) -> pl.Series:
+        if self.target_notation is None:
+            return frame[self.target]
+        return of_kinds(frame, {self.target: "number"}, {self.target: self.target_notation}).to_series()

@@ -80,6 +80,7 @@ class Recognised:
     notations: dict[str, Notation] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)  # why a column that looks like numbers is text
     notes: tuple[str, ...] = ()
+    decimal: str | None = None  # the mark before fractions, if it was said or all columns agree
 
 
 def recognise(
@@ -96,7 +97,8 @@ def recognise(
         elif found.n_number and (forced or found.is_number or found.is_doubtful):
             doubt = found.doubt(forced)
             if doubt is None:
-                notations[name] = found.numbers(table.name, name, decimal, forced, ways_out.decimal)
+                what = f"The column {quoted(name)} of {table.name}"
+                notations[name] = found.numbers(what, decimal, forced, ways_out.decimal)
             elif forced:
                 raise TableError(f"The column {quoted(name)} cannot be read as numbers: {doubt}.")
             else:
@@ -106,7 +108,19 @@ def recognise(
                 f"The column {quoted(name)} has no numbers: row {found.other[0] + 1:,} holds "
                 f"{quoted(found.other[1])}. Leave it out of --number."
             )
-    return Recognised(notations, doubts, tuple(_notes(notations, evidence)))
+    return Recognised(notations, doubts, tuple(_notes(notations, evidence)), decimal)
+
+
+def written_numbers(what: str, values: pl.Series, decimal: str | None, way_out: str) -> Notation | None:
+    """How these numbers are written; None if most values are no numbers.  `what` is for messages."""
+    found = _Evidence()
+    found.add(values, 0)
+    if 2 * found.n_number <= found.n_known:
+        return None
+    doubt = found.doubt(forced=True)
+    if doubt is not None:
+        raise TableError(f"{what} cannot be read as numbers: {doubt}. {way_out}")
+    return replace(found.numbers(what, decimal, True, way_out), others_missing=False)
 
 
 class _Evidence:
@@ -210,7 +224,7 @@ class _Evidence:
             return f"row {self.other[0] + 1:,} holds {quoted(self.other[1])}"
         return None
 
-    def numbers(self, file: str, name: str, decimal: str | None, forced: bool, way_out: str) -> Notation:
+    def numbers(self, what: str, decimal: str | None, forced: bool, way_out: str) -> Notation:
         """The notation of the numbers; `decimal` decides between two readings."""
         possible = self.marks
         if self.has_marks and len({mark for _, mark in possible}) > 1 and self.unclear is not None:
@@ -218,8 +232,8 @@ class _Evidence:
             if not possible:
                 row, value = self.unclear
                 raise TableError(
-                    f"The column {quoted(name)} of {file} can be read in two ways: {quoted(value)} in "
-                    f"row {row + 1:,} has a decimal mark, or one between thousands. {way_out}"
+                    f"{what} can be read in two ways: {quoted(value)} in row {row + 1:,} has a decimal "
+                    f"mark, or one between thousands. {way_out}"
                 )
         group, mark = possible[0]
         units = tuple(sorted(affix for affix in self.affixes if affix))

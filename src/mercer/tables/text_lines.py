@@ -64,18 +64,22 @@ def look(stream: BinaryIO, separator: str) -> Lines:
         at_start = bool(new_lines[-1])
         if not even:
             continue
-        outside = (np.cumsum(a == QUOTE) + inside) % 2 == 0
-        inside = int(not outside[-1])
-        ends = np.flatnonzero(new_lines & outside)
-        totals = np.cumsum((a == ord(separator)) & outside)
+        marks = a == ord(separator)
+        if inside or bytes([QUOTE]) in block:
+            outside = (np.cumsum(a == QUOTE) + inside) % 2 == 0
+            inside = int(not outside[-1])
+            new_lines &= outside
+            marks &= outside
+        ends, places = np.flatnonzero(new_lines), np.flatnonzero(marks)
         if len(ends):
-            fields = np.diff(totals[ends], prepend=-before)
+            totals = np.searchsorted(places, ends)  # separators before each end
+            fields = np.diff(totals, prepend=-before)
             lengths = np.diff(ends, prepend=-1 - length)
             expected = int(fields[0]) if expected is None else expected
             even = bool(((fields == expected) | (lengths <= len("\r\n"))).all())
-            before, length = int(totals[-1] - totals[ends[-1]]), len(a) - 1 - int(ends[-1])
+            before, length = len(places) - int(totals[-1]), len(a) - 1 - int(ends[-1])
         else:
-            before, length = before + int(totals[-1]), length + len(a)
+            before, length = before + len(places), length + len(a)
     if length and expected is not None:  # a last line without an end
         even = even and before == expected
     return Lines(count, comments, even)

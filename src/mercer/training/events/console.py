@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TextIO
 
+from mercer.digits import in_digits
 from mercer.notebook import NotebookLine
 from mercer.training.history import Epoch
 
@@ -42,13 +43,13 @@ class ConsoleProgress:
             self._start = time.perf_counter()
         if self._due():
             left = self._left(batch, n_batches)
-            text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}  loss {loss:.4g}"
-            self._show(f"{text}{self._score}  {left:.0f} s left in this epoch")
+            text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}"
+            self._show(f"{text}  loss {in_digits(loss)}{self._score}  {left:.0f} s left in this epoch")
 
     def on_epoch(self, epoch: Epoch) -> None:
-        parts = [f"epoch {epoch.number:>3}", f"train loss {epoch.train_loss:.4g}"]
+        parts = [f"epoch {epoch.number:>3}", f"train loss {in_digits(epoch.train_loss)}"]
         if epoch.validation_loss is not None and epoch.validation_score is not None:
-            parts.append(f"held-out loss {epoch.validation_loss:.4g}")
+            parts.append(f"held-out loss {in_digits(epoch.validation_loss)}")
             self._score = f"  score {epoch.validation_score:.4f}"
             parts.append(self._score.strip())
         if epoch.closing:
