@@ -301,7 +301,7 @@ def test_a_superseded_run_ends_at_the_next_stage(diabetes, tmp_path):
     [
         ("mercer.selection.trials.leave_one_out_once", {"auto": True}),
         ("mercer.selection.metric.loss_gradient", {"auto": True, "metric": True}),
-        ("mercer.planning.choose.nystrom_spectrum", {}),
+        ("mercer.planning.levelling.nystrom_spectrum", {}),
         ("mercer.explorer.trainer.of_held_out", {}),
     ],
     ids=["between trials", "between steps of a metric", "within the plan", "after training"],

@@ -201,8 +201,8 @@ def test_a_plan_that_takes_long_says_what_would_be_faster(rng, desk):
     assert "24 s  predicted until training stops, after about 20 epochs\n" in f"{timed}\n"
     long = replace(timed, first_epoch_seconds=5_000.0)
     advice = "fewer centres (n_centers), a sample of the rows or more ranks would be faster"
-    assert advice in str(long)
-    assert f"{advice}, and more memory for later epochs" in str(replace(long, kept_memory=0.0))
+    assert advice in unwrapped(long)
+    assert f"{advice}, and more memory for later epochs" in unwrapped(replace(long, kept_memory=0.0))
 
 
 def test_the_rate_of_fresh_memory_is_that_of_now_if_there_is_much_of_it():

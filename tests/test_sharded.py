@@ -275,7 +275,7 @@ def sent_ahead(case):
         patched.setattr(ShardedSquare, "_send_ahead", counted_ahead)
         weights = run_case(case, group, dealt=True)[0]
         n_sent, n_ahead = len(sent), len(ahead)
-        patched.setattr(ShardedSquare, "comes_next", lambda self, rows: None)
+        patched.setattr(ShardedSquare, "comes_next", lambda self, rows, stop: None)
         plain = run_case(case, group, dealt=True)[0]
     assert len(ahead) == n_ahead
     assert len(sent) == 2 * n_sent  # as many rows, and none of them twice

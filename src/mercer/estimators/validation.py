@@ -47,10 +47,10 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
     """
     estimator.columns_, estimator._target_notations = None, ()
     if on_device(X):
-        y, estimator._target_notations = _numbers_to_learn(y, y_numeric)
+        y, estimator._target_notations = _numbers_to_learn(as_numpy(y), y_numeric)
         X = _on_device(estimator, X, reset=True)
         dtype = np.float64 if y_numeric else None
-        y = check_array(as_numpy(y), dtype=dtype, ensure_2d=False, input_name="y")
+        y = check_array(y, dtype=dtype, ensure_2d=False, input_name="y")
         if len(y) != len(X):
             raise ValueError(f"`X` and `y` must have as many rows. Got {len(X)} and {len(y)}.")
         return X, y
