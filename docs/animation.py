@@ -1,4 +1,4 @@
-"""Record docs/img/explore.gif, a visit to the page of `mercer explore`: python -m docs.animation
+"""Record a visit to the page of `mercer explore`, docs/img/explore*: python -m docs.animation
 
 Needs Chromium with its driver, Pillow, and MERCER_DATA with the California houses.  The errors are those
 of the runs that train while it is recorded.  Its pauses are for readers: it does not show times.
@@ -20,7 +20,7 @@ from PIL import Image, ImageChops
 import mercer
 from tests.browser import Browser, started
 
-PLACE = Path(__file__).parent / "img" / "explore.gif"
+FOLDER = Path(__file__).parent / "img"
 WIDTH, HEIGHT = 1280, 870
 SHOWN_WIDTH = 960
 COLOURS = 200
@@ -53,6 +53,10 @@ pointer.top = (box.top + box.height / 2 - 2) + 'px';
 """
 DONE = "document.querySelector('#progress').textContent.startsWith('Ended')"
 FRESH = "document.querySelectorAll('.card.stale').length === 0"
+BOX = """
+const box = document.querySelector('{target}').getBoundingClientRect();
+return [box.left + scrollX, box.top + scrollY, box.right + scrollX, box.bottom + scrollY];
+"""
 
 
 class Film:
@@ -95,6 +99,15 @@ class Film:
         )
 
 
+def photograph(browser: Browser, first: str, last: str, path: Path) -> None:
+    """A picture of the page from the corner of one element to that of another."""
+    left, top, _, _ = browser.run(BOX.format(target=first))
+    _, _, right, bottom = browser.run(BOX.format(target=last))
+    clip = {"x": left - 8, "y": top - 8, "width": right - left + 16, "height": bottom - top + 16}
+    options = {"captureBeyondViewport": True, "clip": {**clip, "scale": 1}}
+    path.write_bytes(base64.b64decode(browser.devtools("Page.captureScreenshot", **options)["data"]))
+
+
 def main() -> None:
     with np.load(Path(os.environ["MERCER_DATA"]) / "california_houses.npz") as data:
         frame = pd.DataFrame(data["X"], columns=[str(name) for name in data["feature_names"]])
@@ -120,8 +133,15 @@ def main() -> None:
         browser.click("#auto")
         browser.wait(f"!({DONE})")
         film.until_done(LAST, pause=1.0)
-        film.save(PLACE)
-        print(f"{PLACE}: {len(film.frames)} frames, {PLACE.stat().st_size / 1e6:.2f} MB")
+        film.save(FOLDER / "explore.gif")
+        browser.run("document.querySelector('#pointer').remove()")
+        for place in (1, 2):  # the search, and the run before it
+            browser.click(f".runs tbody tr:nth-child({place}) input[type=checkbox]")
+        browser.wait("document.querySelectorAll('#comparison thead th').length === 3")
+        photograph(browser, "body", "#comparison", FOLDER / "explore.png")
+        photograph(browser, "#slice", "#plan", FOLDER / "explore_function.png")
+        for path in sorted(FOLDER.glob("explore*")):
+            print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
     finally:
         next(browsers, None)
         explorer.close()

@@ -218,6 +218,14 @@ def test_a_killed_trainer_is_said_and_replaced(page, explorer):
     settled(page)
 
 
+def test_tables_fit_their_cards_on_a_laptop(page, explorer):
+    page.open(explorer.url, 1280)
+    page.wait(DONE)
+    settled(page)
+    wide = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert page.value(f"{wide}.map(e => e.innerText.slice(0, 80))") == []
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_shows_the_page_without_scrolling_sideways(page, explorer, dark):
     page.dark(dark)
