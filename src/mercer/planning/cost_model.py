@@ -183,15 +183,7 @@ def estimate(
     triangle = first_epoch_values(n, s, R)
     needed = _needed_bytes(shape, R, ranks, dealt)
     whole = wanted_bytes(n, triangle, q, FLOAT32_BYTES, None)
-    kept = kept_bytes(
-        ranks * memory,
-        work=ranks * needed + repeated_bytes(n, R + q, ranks, FLOAT32_BYTES),
-        data=0.0,
-        held_out=0,
-        d=0,
-        wanted=whole,
-        element_size=FLOAT32_BYTES,
-    )
+    kept = _kept_bytes(memory, needed, n, R + q, ranks, whole)
     c = kept / whole
     v, r = device.evaluated(d, l), device.kept(l)
     # Of the rows of a panel, the values in the fixed block are the work of those that have these rows.
@@ -237,15 +229,7 @@ def estimate_with_centres(
     needed += centres_data_bytes(n, p, d, ranks, FLOAT32_BYTES, dealt)
     needed = needed / ranks + (passing_bytes(R, d, FLOAT32_BYTES) if dealt else 0.0)
     whole = wanted_bytes(p, first_epoch_values(p, s, R), q, FLOAT32_BYTES, None)
-    kept = kept_bytes(
-        ranks * memory,
-        work=ranks * needed + repeated_bytes(p, R + q, ranks, FLOAT32_BYTES),
-        data=0.0,
-        held_out=0,
-        d=0,
-        wanted=whole,
-        element_size=FLOAT32_BYTES,
-    )
+    kept = _kept_bytes(memory, needed, p, R + q, ranks, whole)
     c = kept / whole
 
     def at_work(columns: float) -> int:
@@ -301,6 +285,21 @@ def with_estimated_seconds(
 def usable_memory(memory: float) -> float:
     """What may be used of the memory of a device."""
     return (1 - DEVICE_RESERVED_SHARE) * memory
+
+
+def _kept_bytes(
+    memory: float, needed: float, columns: int, repeated: int, ranks: int, wanted: float
+) -> float:
+    """Bytes of kernel values that are kept beside what each device needs, on all devices."""
+    return kept_bytes(
+        ranks * memory,
+        work=ranks * needed + repeated_bytes(columns, repeated, ranks, FLOAT32_BYTES),
+        data=0.0,
+        held_out=0,
+        d=0,
+        wanted=wanted,
+        element_size=FLOAT32_BYTES,
+    )
 
 
 def _needed_bytes(shape: Shape, R: int, ranks: int, dealt: bool) -> float:
