@@ -44,7 +44,7 @@ def desk() -> Resource:
 @pytest.fixture
 def on_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
     """Fits follow the plan for `desk` on any machine."""
-    monkeypatch.setattr("mercer.preparation.measure_resource", lambda device, dtype: desk)
+    monkeypatch.setattr("mercer.preparation.settings.measure_resource", lambda device, dtype: desk)
     return desk
 
 
@@ -52,7 +52,7 @@ def on_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
 def on_byte_desk(desk: Resource, monkeypatch: pytest.MonkeyPatch) -> Resource:
     """The same where products of bytes pay, which they do not on every machine."""
     device = replace(desk, integer_gain=4.0)
-    monkeypatch.setattr("mercer.preparation.measure_resource", lambda *_: device)
+    monkeypatch.setattr("mercer.preparation.settings.measure_resource", lambda *_: device)
     return device
 
 

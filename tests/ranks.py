@@ -77,12 +77,12 @@ def group_of_all() -> Any:
 
 def on_the_desk() -> None:
     """Called on a rank: plan for a device that is the same on every machine."""
-    import mercer.preparation
+    import mercer.preparation.settings
     from mercer.planning.resource import Resource
 
     warnings.simplefilter("ignore")
     desk = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
-    mercer.preparation.measure_resource = lambda device, dtype: desk
+    mercer.preparation.settings.measure_resource = lambda device, dtype: desk
 
 
 def command_line(*arguments: str) -> tuple[int, str, str]:

@@ -88,7 +88,7 @@ def test_training_on_bytes_equals_training_on_floats(pixels, on_desk, monkeypatc
     parameters = {"kernel": "gaussian", "bandwidth": 5.0, "random_state": 0, "max_iter": 3}
     parameters["batch_size"] = len(X)  # by descent, both
     in_floats = KernelClassifier(**parameters).fit(X, y)
-    monkeypatch.setattr("mercer.preparation.measure_resource", lambda device, dtype: fast_device)
+    monkeypatch.setattr("mercer.preparation.settings.measure_resource", lambda *_: fast_device)
     in_bytes = KernelClassifier(**parameters).fit(X, y)
     assert in_bytes.machine_.centres.x.dtype == torch.int8
     assert in_floats.machine_.centres.x.dtype == torch.float32

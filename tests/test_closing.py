@@ -47,7 +47,7 @@ def closing_epochs(model):
 def _same_device():
     """All fits plan for the device that ranks plan for."""
     device = Resource(capacity=2.7e8, memory=8 * 1024**3, full_rate_rows=256)
-    measure = "mercer.preparation.measure_resource"
+    measure = "mercer.preparation.settings.measure_resource"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(measure, lambda _, dtype: replace(device, element_size=dtype.itemsize))
         yield

@@ -296,13 +296,13 @@ def test_a_plan_can_be_made_for_a_device_one_does_not_have(iris):
 
 
 def test_notes_of_fallbacks_are_told(iris, monkeypatch):
-    real = mercer.preparation.direct_plan
+    real = mercer.preparation.all_rows.direct_plan
 
     def with_note(*args, **kwargs):
         plan, levelled = real(*args, **kwargs)
         return __import__("dataclasses").replace(plan, notes=("the sky fell",)), levelled
 
-    monkeypatch.setattr("mercer.preparation.direct_plan", with_note)
+    monkeypatch.setattr("mercer.preparation.all_rows.direct_plan", with_note)
     with pytest.warns(UserWarning, match=r"^The sky fell\.$"):
         KernelClassifier(random_state=0).fit(*iris)
 

@@ -207,7 +207,6 @@ def rows_held():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(mercer.training.problem, "DealtPoints", Counted)
-        patched.setattr(mercer.preparation, "DealtPoints", Counted)
         for parameters in (DESCENT, SOLVED):
             KernelRegressor(**parameters).fit(RowShare(own(X)), own(y))
     return held

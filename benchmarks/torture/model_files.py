@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mercer
-import mercer.preparation
+import mercer.preparation.settings
 from benchmarks.torture.damage import damaged
 from benchmarks.torture.record import Count, Size
 from mercer import Checkpoint, DivergenceError, KernelClassifier, KernelRegressor
@@ -78,7 +78,7 @@ def _byte_regressor(pixels: Array) -> KernelRegressor:
 
     import mercer.engine
 
-    module: Any = mercer.preparation
+    module: Any = mercer.preparation.settings
     real = module.measure_resource
     module.measure_resource = lambda *given: replace(real(*given), integer_gain=4.0)
     try:

@@ -53,7 +53,9 @@ from mercer.planning.levelling import Requests
 from mercer.planning.plan import Plan
 from mercer.planning.rehearsal import with_predicted_seconds
 from mercer.planning.resource import Resource
-from mercer.preparation import Settings, check_range, measured_resource, prepare
+from mercer.preparation.prepare import prepare
+from mercer.preparation.rows import check_range
+from mercer.preparation.settings import Settings, measured_resource
 from mercer.processes.group import Group
 from mercer.selection.setting import SettingRequest
 from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres

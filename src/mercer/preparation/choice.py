@@ -1,0 +1,56 @@
+"""Inputs, kernel, bandwidth and ridge, chosen by one rank for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mercer.kernels import Gaussian, as_kernel
+from mercer.planning.resource import Resource
+from mercer.preparation.settings import Settings, all_cores
+from mercer.processes.group import Group
+from mercer.processes.seats import sharing
+from mercer.selection.setting import Chosen, choose_setting
+from mercer.training.problem import Data
+
+# Stands for a kernel that the user gave, until each rank has put its own in the place.
+ANY = Gaussian(bandwidth=1.0)
+
+
+def choose_for_all(
+    data: Data,
+    settings: Settings,
+    resource: Resource,
+    bytes_pay: bool,
+    solves: bool,
+    on_stage: Callable[[str], None],
+    group: Group,
+) -> Chosen:
+    """What the user left open is chosen on rank 0, meanwhile on all cores of its host."""
+
+    def chosen_here() -> Chosen:
+        with all_cores(group):
+            return choose_setting(
+                data.X,
+                data.comparable_Y,
+                data.rows,
+                settings.setting,
+                dtype=settings.dtype,
+                usable=resource.usable_each * sharing(group.seats, group.rank),  # the others wait
+                bytes_pay=bytes_pay,
+                solves=solves,
+                strata=data.strata,
+                sample_weight=data.sample_weight,
+                on_tried=lambda count: on_stage(
+                    f"choosing kernel, bandwidth and ridge, {count} settings tried"
+                ),
+            )
+
+    own = None if isinstance(settings.setting.kernel, str) else as_kernel(settings.setting.kernel, 1.0)
+    chosen = group.decided(chosen_here if own is None else lambda: replace(chosen_here(), kernel=ANY))
+    if own is not None:  # every rank has it; a function of the user's own could not be sent
+        chosen = replace(chosen, kernel=own)
+    if chosen.left_out is None or not data.own_scales:
+        return chosen
+    decisions = chosen.left_out.decisions * data.units.scale.numpy()  # in the units of the targets
+    return replace(chosen, left_out=replace(chosen.left_out, decisions=decisions))
