@@ -179,6 +179,14 @@ def test_what_belongs_to_descent_asks_for_it(changes):
     assert KernelRegressor(**FIXED, ridge=0.1, n_centers=200).plan(x, y[:, 0]).direct
 
 
+def test_few_rows_have_as_many_centres_as_were_asked_for():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    model = KernelRegressor("gaussian", bandwidth=2.0, n_centers=50, random_state=0).fit(X, X[:, 0])
+    assert model.plan_.n_centers == 50
+    assert len(model.dual_coef_) == 50
+    assert model.score(X, X[:, 0]) > 0.99
+
+
 def test_the_plan_says_that_the_equations_of_few_centres_are_solved():
     x, y = waves(4000)
     plan = KernelRegressor(**FIXED, ridge=0.1, n_centers=200).plan(x, y[:, 0])

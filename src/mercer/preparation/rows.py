@@ -151,12 +151,13 @@ def prepare_rows(
 def _may_solve(data: Data, settings: Settings, resource: Resource) -> bool:
     """Whether the equations of all rows are solved at once: few of them, a ridge that says how closely
     to fit them, nothing held out, and neither centres nor anything of descent that the user fixed."""
-    setting = settings.setting
+    setting, p = settings.setting, settings.n_centers
     return (
         (setting.ridge is None or setting.searched)
         and settings.requests == Requests()
         and data.n_held_out == 0
         and data.centers is None
+        and not (isinstance(p, int) and p < len(data.rows))
         and data.stream is None
         and widest(settings.device) == torch.float64
         and (isinstance(setting.kernel, str) or not isinstance(as_kernel(setting.kernel, 1.0), Custom))
