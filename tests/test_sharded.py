@@ -126,6 +126,44 @@ def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept
     assert (operator.kept_bytes > 0) == (kept_share > 0)
 
 
+@pytest.mark.parametrize("told", ["in order", "another panel came", "weights grew"])
+@pytest.mark.parametrize("kept_share", [0.0, 0.4, 1.0])
+def test_sums_made_ahead_of_the_steps_equal_dense_products(problem, monkeypatch, kept_share, told):
+    """Steps change the weights of a panel and of the fixed block; sums of the next one know that."""
+    kernel, points, V, K = problem
+    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 20)
+    schedule = make_schedule(N, S, 25, 90)
+    deal = Deal([p.rows for p in schedule.panels], S, Group(), torch.device("cpu"))
+    operator = ShardedSquare(kernel, points, 3, deal, V, kept_share * 8 * N * (N + Q))
+    summed, made = ShardedSquare._summed_ahead, []
+
+    def counted(operator, visited, bound):
+        made.append(visited.rows)
+        return summed(operator, visited, bound)
+
+    monkeypatch.setattr(ShardedSquare, "_summed_ahead", counted)
+    weights = torch.zeros(N, 3, dtype=torch.float64)
+    draws = torch.Generator().manual_seed(2)
+    for epoch in (1, 2, 3):
+        visits = schedule.visits(epoch)
+        for i, visit in enumerate(visits):
+            stop = N if epoch > 1 else max(S, visit.panel.stop)
+            after = visits[(i + 2 if told == "another panel came" else i + 1) % len(visits)].panel
+            operator.neighbours(
+                visits[i - 1].panel.rows if i else None,
+                (after.rows, N if epoch > 1 else max(S, after.stop)) if i + 1 < len(visits) else None,
+            )
+            size = max(1.0, float(weights.abs().max()))
+            found = operator.panel(visit.panel.rows, weights, stop)
+            torch.testing.assert_close(found.f, K[visit.panel.rows] @ weights, atol=1e-10 * size, rtol=0)
+            for changed in (visit.panel.rows, slice(0, S)):
+                noise = torch.randn(weights[changed].shape, generator=draws, dtype=torch.float64)
+                weights[changed] += (3.0**i if told == "weights grew" and epoch == 1 else 1.0) * noise
+    visited = 3 * len(schedule.panels)
+    # Ahead of each panel but the first of an epoch, and again where that was of no use.
+    assert len(made) <= 1.2 * visited if told == "in order" else len(made) > 1.3 * visited
+
+
 def test_what_was_kept_is_not_evaluated_again(problem, monkeypatch):
     kernel, points, V, _ = problem
     schedule = make_schedule(N, S, 100, 500)
@@ -256,6 +294,11 @@ def test_a_group_computes_what_a_single_process_does(alone, case):
         assert one[0] == pytest.approx(other[0], rel=1e-9 if exact else 1e-3)
 
 
+def nothing_ahead(operator, before, after):
+    """In place of `neighbours`: the same columns are late, and nothing is done ahead."""
+    operator._before = before
+
+
 def sent_ahead(case):
     """Rows of points that were sent, and those of them while another panel was worked on."""
     group, sent, ahead = group_of_all(), [], []
@@ -265,9 +308,9 @@ def sent_ahead(case):
         sent.append(rows)
         return sending(self, rows)
 
-    def counted_ahead(self):
+    def counted_ahead(self, after):
         before = len(sent)
-        of_panel(self)
+        of_panel(self, after)
         ahead.extend(sent[before:])
 
     with pytest.MonkeyPatch.context() as patched:
@@ -275,7 +318,7 @@ def sent_ahead(case):
         patched.setattr(ShardedSquare, "_send_ahead", counted_ahead)
         weights = run_case(case, group, dealt=True)[0]
         n_sent, n_ahead = len(sent), len(ahead)
-        patched.setattr(ShardedSquare, "comes_next", lambda self, rows, stop: None)
+        patched.setattr(ShardedSquare, "neighbours", nothing_ahead)
         plain = run_case(case, group, dealt=True)[0]
     assert len(ahead) == n_ahead
     assert len(sent) == 2 * n_sent  # as many rows, and none of them twice

@@ -13,8 +13,13 @@ its own blocks of the panel, and these give their part of f and all of Z for the
     blocks after the panel, otherwise     the rank whose columns they are   f
     the panel itself, K[panel, panel]     every rank: the steps need it
 
+The steps of a panel change the weights of its own columns and of the fixed block, and no others.  So a
+rank adds up the products of the next panel with all other columns while the sums of the present one are
+on their way, and messages take time only where they take longer than that.  What is added up ahead, and
+what after the steps, follows from the order of visits (`neighbours`) and from nothing else.
+
 The points of a panel come from the ranks that hold them, if each holds only those of its own columns
-(`data/dealt_points.py`).  Those of the panel that `comes_next` are sent while one is worked on.
+(`data/dealt_points.py`).  Those of the next panel are sent while one is worked on.
 
 All ranks have all weights and take the same steps.  Which tiles are evaluated, kept and multiplied
 together does not depend on the number of ranks, and sums do not depend on their order (`exact_sums.py`),
@@ -36,7 +41,7 @@ from mercer.data.held import Held
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
-from mercer.operators.exact_sums import ExactSums, Lane, in_one
+from mercer.operators.exact_sums import ExactSums, Lane, in_one, largest_unit
 from mercer.operators.summation import Job, Scratch, Tile, pieces
 from mercer.processes.group import Group
 
@@ -124,6 +129,20 @@ class Visited:
     stop: int  # columns from here on have zero weights
     memory: KeptPanel | None  # where its tiles are kept
     read: bool  # they are there already
+    before: slice | None  # the panel visited before it, whose weights change until then
+
+    def is_late(self, panel: slice) -> bool:
+        """Whether the weights of another panel may have changed since the one before was begun."""
+        return panel == self.before
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Sums for a panel over the columns that the steps of the one before it do not change."""
+
+    panel: tuple[slice, int, slice | None]  # its rows and `stop`, and the panel before it
+    unit: float  # the largest of its sums
+    f_units: Tensor  # (n_units, l, R)
 
 
 class ShardedSquare:
@@ -162,8 +181,11 @@ class ShardedSquare:
         self.end = 0  # the rows before it are kept
         self._rectangle = ShardedRectangle(kernel, points, points, n_outputs, self.deal)
         self._arriving = PanelPoints(points)
-        # The panel after the one that will be asked for, if known, and its `stop`.
-        self._next: tuple[slice, int] | None = None
+        self._now: tuple[slice, Points] | None = None  # the panel that is being visited
+        self._before: slice | None = None  # the panel visited before the one that will be asked for
+        self._after: tuple[slice, int] | None = None  # the one after it, and its `stop`
+        self._room: tuple[slice, KeptPanel] | None = None  # for the tiles of a panel not yet visited
+        self._ahead: Ahead | None = None
 
     def times(self, weights: Tensor, rows: slice | None = None, columns: slice | None = None) -> Tensor:
         return self._rectangle.times(weights, rows, columns)
@@ -174,58 +196,90 @@ class ShardedSquare:
         return self.kernel.block(a, a if same else self.points[columns], same=same)
 
     def diagonal(self, rows: slice) -> Tensor:
-        return self.kernel.diagonal(self._arriving.of(rows))
+        """Of a panel that is being visited, without asking other ranks for its points."""
+        now = self._now
+        return self.kernel.diagonal(now[1] if now is not None and now[0] == rows else self.points[rows])
 
-    def comes_next(self, rows: slice, stop: int) -> None:
-        """Tell for which panel, and with which `stop`, `panel` will be called after the next call."""
-        self._next = rows, stop
+    def neighbours(self, before: slice | None, after: tuple[slice, int] | None) -> None:
+        """Tell which panel was visited before the one that `panel` will be called for, and which will be
+        after it, with its `stop`."""
+        self._before, self._after = before, after
 
     def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
-        R, kept = _length(rows), self._kept.get(rows.start)
-        memory = self._room_for(rows) if kept is None else kept
-        # Where all values are kept, no rank needs the points; but those that were sent have to be taken.
-        evaluates = kept is None or stop > self.end
-        points = self._arriving.of(rows if evaluates or self._arriving.sent(rows) else slice(0, 0))
-        self._send_ahead()
-        visited = Visited(rows, points, weights, stop, memory, kept is not None)
+        after, visited = self._after, self._visited(rows, weights, stop, self._before)
+        self._before = self._after = None
+        self._now = (rows, visited.points) if len(visited.points) == _length(rows) else None
+        self._send_ahead(after)
+        R, memory, group = _length(rows), visited.memory, self.deal.group
         own = self._own[: R * R].view(R, R) if memory is None else memory.own
         Z = self._Z[:R] if self._all_Z is None else self._all_Z[rows]
         known = not self.q or (self._all_Z is not None and rows.stop <= self._Z_end)
         if not known:
             Z.zero_()
-        mine, group = self.deal.between(rows.start, rows.stop), self.deal.group
+        mine = self.deal.between(rows.start, rows.stop)
         bound = self._largest * float(weights.abs().sum(0).max())
         # While sums are on their way to the other ranks, each does what all have to do.
         f_units = self._sums.of(
             [self._rows_of(block, visited, None if known else Z) for block in mine], R, bound
         )  # (n_units, l, R)
         in_basis = rows.start < self.s
-        if kept is None and in_basis:
+        if not visited.read and in_basis:
             self._evaluate_own(visited.points, own)
         if not known and in_basis:
             for block in mine:
                 here = _within(block.columns, rows)
                 Z[here].addmm_(own[here], self.basis[rows])  # (w, q)
         adding = [] if known else group.start_adding(Z)
-        f_units += self._sums.of(self._columns(visited), R, bound)
+        f_units += self._sums.of(self._columns(visited, late=True), R, bound)
+        f_units += self._unchanged(visited, bound)
         adding += group.start_adding(f_units)
-        if kept is None and not in_basis:
+        if not visited.read and not in_basis:
             self._evaluate_own(visited.points, own)
         f_own = weights[rows].T @ own  # (l, R)
+        if not visited.read and memory is not None:
+            self._kept[rows.start] = memory
+            self.end, self._room = rows.stop, None
+        if after is not None:
+            following = self._visited(after[0], weights, after[1], rows)
+            self._ahead = Ahead(
+                (*after, rows), largest_unit(bound), self._summed_ahead(following, bound)
+            )
         group.finish(adding)
         f = in_one(f_units, own.dtype).add_(f_own).T  # (R, l)
-        if kept is None and memory is not None:
-            self._kept[rows.start] = memory
-            self.end = rows.stop
         if self._all_Z is not None and rows.start == self._Z_end:
             self._Z_end = rows.stop
         return PanelProducts(f, own, Z)
 
-    def _send_ahead(self) -> None:
+    def _visited(self, rows: slice, weights: Tensor, stop: int, before: slice | None) -> Visited:
+        kept = self._kept.get(rows.start)
+        memory = self._room_for(rows) if kept is None else kept
+        # Where all values are kept, no rank needs the points; but those that were sent have to be taken.
+        evaluates = kept is None or stop > self.end
+        needed = evaluates or self._arriving.sent(rows)
+        points = self._arriving.of(rows) if needed else self.points[:0]
+        return Visited(rows, points, weights, stop, memory, kept is not None, before)
+
+    def _unchanged(self, visited: Visited, bound: float) -> Tensor:
+        """The sums over columns whose weights did not change in the panel before, (n_units, l, R)."""
+        ahead, self._ahead = self._ahead, None
+        panel = visited.rows, visited.stop, visited.before
+        if ahead is not None and (ahead.panel, ahead.unit) == (panel, largest_unit(bound)):
+            return ahead.f_units
+        return self._summed_ahead(visited, bound)
+
+    def _summed_ahead(self, visited: Visited, bound: float) -> Tensor:
+        rows = visited.rows
+        lanes = [
+            Lane(_within(block.columns, rows), self._transposed(block, visited, late=False))
+            for block in self.deal.between(rows.start, rows.stop)
+        ]
+        return self._sums.of(lanes + self._columns(visited, late=False), _length(rows), bound)
+
+    def _send_ahead(self, after: tuple[slice, int] | None) -> None:
         """Begin to send the points of the panel that comes next, if its values are to be evaluated."""
-        if self._next is None:
+        if after is None:
             return
-        (rows, stop), self._next = self._next, None
+        rows, stop = after
         if rows.stop > self.s and (rows.start not in self._kept or self.end < stop):
             self._arriving.send(rows)
 
@@ -246,23 +300,35 @@ class ShardedSquare:
             else:
                 jobs.append(_with_Z(tile, weights, self.basis[c], Z[here]))
             place += _length(c)
-        for start, later in self._kept.items():
-            if max(rows.stop, self.s) <= start < visited.stop and block.columns.start >= self.s:
-                # K[later panel, rows], the transpose of what was kept when that was visited.
-                tile = Tile.known(self._panels[start], later.before[block.columns.start].T)
-                jobs.append(tile.times(weights))
-        return Lane(here, jobs)
+        return Lane(here, jobs + self._transposed(block, visited, late=True))
 
-    def _columns(self, visited: Visited) -> list[Lane]:
+    def _transposed(self, block: Block, visited: Visited, late: bool) -> list[Job]:
+        """Products of a block of the panel's rows with later columns that its rank keeps: K[later panel,
+        rows] is the transpose of what was kept when that was visited."""
+        jobs: list[Job] = []
+        if block.columns.start < self.s:
+            return jobs
+        for start, later in self._kept.items():
+            panel = self._panels[start]
+            if max(visited.rows.stop, self.s) <= start < visited.stop and visited.is_late(panel) == late:
+                tile = Tile.known(panel, later.before[block.columns.start].T)
+                jobs.append(tile.times(visited.weights))
+        return jobs
+
+    def _columns(self, visited: Visited, late: bool) -> list[Lane]:
         """What the rank whose columns blocks are does for all rows of the panel."""
         rows, memory = visited.rows, visited.memory
         lanes: dict[int, list[Job]] = {}
         for block in self.deal.between(self.s, rows.start):
+            if visited.is_late(block.panel) != late:
+                continue
             part = None if memory is None else memory.before[block.columns.start]  # (w, R)
             tile = self._tile(block.columns, visited.points, part, visited.read)
             lanes.setdefault(block.lane, []).append(tile.times(visited.weights))
         for block in self.deal.between(max(rows.stop, self.s), visited.stop):
             start = block.columns.start
+            if visited.is_late(block.panel) != late:
+                continue
             if start >= self.end:
                 tile = self._tile(block.columns, visited.points)
             elif rows.start < self.s:
@@ -297,6 +363,8 @@ class ShardedSquare:
 
     def _room_for(self, rows: slice) -> KeptPanel | None:
         """Memory for the tiles of these rows, if they are next and the budget has room."""
+        if self._room is not None and self._room[0] == rows:
+            return self._room[1]
         R, new = _length(rows), self.basis.new_empty
         size = max(rows.stop, self.s) * R * self.basis.element_size()
         if rows.start != self.end or self.kept_bytes + size > self.budget:
@@ -304,11 +372,13 @@ class ShardedSquare:
         self.kept_bytes += size
         height = sum(_length(c) for c in self._fixed_columns(rows))
         mine, before = (self.deal.between(*c) for c in ((rows.start, rows.stop), (self.s, rows.start)))
-        return KeptPanel(
+        room = KeptPanel(
             {block.columns.start: new(height, len(block)) for block in mine},
             {block.columns.start: new(len(block), R) for block in before},
             new(R, R),
         )
+        self._room = rows, room
+        return room
 
 
 class ShardedRectangle:

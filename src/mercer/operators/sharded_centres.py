@@ -98,9 +98,9 @@ class ShardedCentres:
         self._temporary, self.n_temporary, self._n_blocks = [], 0, self.deal.n_blocks
         self._largest = self._largest_centre
 
-    def comes_next(self, rows: slice, stop: int) -> None:
+    def neighbours(self, before: slice | None, after: tuple[slice, int] | None) -> None:
         """Tell which panel follows the one that `panel` will be called for."""
-        self._next = rows
+        self._next = None if after is None else after[0]
 
     def panel(self, rows: slice, weights: Tensor, stop: int) -> PanelProducts:
         """The products of a panel; its rows become temporary centres, of weights that are still 0."""

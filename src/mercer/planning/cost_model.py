@@ -2,8 +2,8 @@
 
 With P devices, panels of R rows in B blocks, s points in the fixed block and q levelled eigenvalues,
 
-    first epoch     (T - n s) v / P + n s (v + q a) / P' + (1 - 1/P) n R v + steps + exchanges
-    later epochs    c T r (1/P + 1/P') + (1 - c) (n² v / P + (1 - 1/P) n R v) + steps + exchanges
+    first epoch     (T - n s) v / P + n s (v + q a) / P' + (1 - 1/P) n R v + steps
+    later epochs    c T r (1/P + 1/P') + (1 - c) (n² v / P + (1 - 1/P) n R v) + steps
 
 where v = (d + l) a + e are the seconds of a kernel value and its product with the weights: a for one
 multiplication and addition, e for the passes over the value.  T is the triangle of the first epoch, c
@@ -18,9 +18,10 @@ With p centres and w temporary ones, every epoch takes
 and a pass over the centres takes p² r / P, or p² v / P where K over them is not kept, and their steps.
 
 An exchange adds up the sums of a panel in a ring: each device sends 2 (P - 1) messages of 1/P of them.
-It counts in full, although the own block is evaluated and multiplied meanwhile.
-Points that are dealt to the devices are sent in the same way, a panel ahead, so they take time only
-where that is longer than the work on a panel.
+Meanwhile the next panel is multiplied with all columns but the fixed block, so exchanges take time only
+where they take longer than that.  With fewer centres than rows they count in full, although the own
+block is evaluated meanwhile.  Points that are dealt to the devices are sent in the same way, a panel
+ahead, so they take time only where all messages take longer than all work.
 
 `NAMED_DEVICES` and `NAMED_LINKS` have published figures, peaks; `PEAK_SHARE` of them is assumed to be
 reached.  Nothing here was measured on a GPU.  `benchmarks/fitted_costs.py` measures these costs on the
@@ -53,6 +54,7 @@ from mercer.planning.memory import (
     work_bytes,
 )
 from mercer.planning.plan import Plan
+from mercer.planning.together import beside
 
 # Share of a published peak that is assumed to be reached.
 PEAK_SHARE = 0.7
@@ -192,8 +194,8 @@ def estimate(
     Z = n * s * q * device.multiply_add / at_work
     every_panel = math.ceil(n / R) * device.panel
 
-    def evaluating(values: float) -> float:
-        return ((values - fixed - own) / ranks + fixed / at_work + own) * v
+    def evaluating_ahead(values: float) -> float:
+        return (values - fixed - own) / ranks * v  # while sums are sent
 
     def sent(row_bytes: float) -> float:
         return _exchange_seconds(shape, R, ranks, link, row_bytes)
@@ -201,14 +203,18 @@ def estimate(
     sums = sent(SUM_BYTES * l)
     sums_and_Z = sent(SUM_BYTES * l + FLOAT32_BYTES * q)
     points = sent(FLOAT32_BYTES * (d + 2)) if dealt else 0.0
-    first = evaluating(triangle) + Z + every_panel + _step_seconds(shape, device, R, shuffled=False)
-    first = max(first, points) + sums_and_Z
+    in_turn = (fixed / at_work + own) * v + Z
+    first = in_turn + every_panel + _step_seconds(shape, device, R, shuffled=False)
+    first += beside(evaluating_ahead(triangle), sums_and_Z, growing=True)
+    first = max(first, sums_and_Z + points)
     # Kept values are read as they are and transposed.  Z is kept before anything else.
-    later = c * (triangle - own) * (1 / ranks + 1 / at_work) * r
-    later += (1 - c) * evaluating(n * n) + every_panel + _step_seconds(shape, device, R, shuffled=True)
+    reading = (1 / ranks + 1 / at_work) * r
     Z_is_kept = kept >= FLOAT32_BYTES * n * q
-    later += 0.0 if Z_is_kept else Z
-    later = max(later, points if c < 1 else 0.0) + (sums if Z_is_kept else sums_and_Z)
+    later = c * fixed * reading + (1 - c) * (in_turn - Z) + (0.0 if Z_is_kept else Z)
+    later += every_panel + _step_seconds(shape, device, R, shuffled=True)
+    ahead = c * (triangle - own - fixed) * reading + (1 - c) * evaluating_ahead(n * n)
+    sums = sums if Z_is_kept else sums_and_Z
+    later = max(later + beside(ahead, sums), sums + (points if c < 1 else 0.0))
     return Estimate(first, later, needed, kept, c, needed <= memory)
 
 

@@ -29,6 +29,7 @@ from mercer.planning.calibration import fresh_byte_seconds
 from mercer.planning.keeping import pays, wanted_bytes
 from mercer.planning.plan import Plan
 from mercer.planning.resource import Rates
+from mercer.planning.together import beside
 from mercer.stopwatch import Stopwatch
 
 # Panels after the subsample of which the last is timed, and how often; the fastest counts.
@@ -53,7 +54,8 @@ def with_predicted_seconds(
     With the number of `epochs` that are expected, it keeps kernel values only if that saves time.
     Of several ranks, each has an equal share of the values, evaluates the own block of every panel, and
     takes all steps.  `exchange` are the seconds in which they add up the sums of a panel, and
-    `points_exchange` those in which they send its points, where these are dealt to the ranks.
+    `points_exchange` those in which they send its points, where these are dealt to the ranks.  Sums are
+    sent while the next panel is multiplied with all columns but the fixed block, and points at any time.
     """
     n, l = y.shape
     s, q = levelled.V.shape
@@ -101,13 +103,15 @@ def with_predicted_seconds(
 
     triangle = first_epoch_values(n, s, max(rows, plan.batch_size))
     ranks = plan.ranks
-    alike = steps + n_panels * exchange  # on all ranks
     points_sent = n_panels * points_exchange
     sums = l * (8 if plan.precision == "float32" else 16)  # bytes a row
     z_exchange = n_panels * exchange * q * points.dtype.itemsize / sums  # as long a byte
+    messages = n_panels * exchange + z_exchange
     repeated = (1 - 1 / ranks) * n * len(visit.panel) * value
-    first = ((triangle + n * n_held_out) * value + overhead) / ranks + repeated + alike
-    first += z_exchange + points_sent
+    fixed = min(triangle, n * s)  # values of the fixed block
+    first = ((fixed + n * n_held_out) * value + overhead) / ranks + repeated + steps
+    first += beside((triangle - fixed) * value / ranks, messages, growing=True)
+    first = max(first, messages + points_sent)
     # Of a later epoch that evaluates all n of each row.
     again = (n * (n + n_held_out) * value + overhead) / ranks
     size = points.dtype.itemsize
@@ -120,8 +124,10 @@ def with_predicted_seconds(
     if epochs is not None and not pays(fresh, write, again / whole - read, epochs - 1):
         plan, fresh = replace(plan, kept_memory=used_before), 0
     first += write * fresh
-    later = read * plan.kept_memory + alike + (1 - min(1.0, plan.kept_memory / whole)) * again
-    later += 0.0 if plan.keeps_all else points_sent
+    later = read * plan.kept_memory + (1 - min(1.0, plan.kept_memory / whole)) * again
+    messages = n_panels * exchange
+    later = beside(later, messages) + steps
+    later = max(later, messages + (0.0 if plan.keeps_all else points_sent))
     return replace(plan, first_epoch_seconds=first, later_epoch_seconds=later, expected_epochs=epochs)
 
 

@@ -251,10 +251,7 @@ class Training:
             self.delayed.begin_epoch(self.state)
         for position in range(progress.panel, len(visits)):
             visit = visits[position]
-            following = visits[position + 1 : position + 2]
-            if following and isinstance(self.operator, ShardedSquare | ShardedCentres):
-                panel = following[0].panel
-                self.operator.comes_next(panel.rows, self._stop(panel))
+            self._tell_neighbours(visits, position)
             for batch, losses in self._visited(visit):
                 both = torch.stack([losses.error / self._mean_weight, losses.residual])  # (2,)
                 so_far += both * ((batch.stop - batch.start) / n)
@@ -278,6 +275,14 @@ class Training:
                 return ended, False
         progress.seconds = before + watch.seconds
         return None, False
+
+    def _tell_neighbours(self, visits: list[Visit], position: int) -> None:
+        """Operators that work ahead are told which panels are before and after the one to be visited."""
+        if not isinstance(self.operator, ShardedSquare | ShardedCentres):
+            return
+        before = visits[position - 1].panel.rows if position > 0 else None
+        after = visits[position + 1].panel if position + 1 < len(visits) else None
+        self.operator.neighbours(before, None if after is None else (after.rows, self._stop(after)))
 
     def _visited(self, visit: Visit) -> Iterator[tuple[slice, Losses]]:
         """The batches of a panel with their losses, as they are worked on."""
