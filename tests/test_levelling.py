@@ -66,7 +66,8 @@ def test_levelling_more_is_expected_to_take_fewer_epochs_and_does(problem, desk)
 def test_q_is_doubled_while_it_saves_twice_what_it_costs(problem, n):
     kernel, points, _ = problem
     spectrum, fresh = nystrom_spectrum(kernel, points[:S], 128), fresh_sample(kernel, points, S)
-    found = Levelling(spectrum, fresh, fresh.estimate(level(spectrum, 8), 8), 8, batch=None, reason="")
+    estimate = fresh.estimate(level(spectrum, 8), 8)
+    found = Levelling(spectrum, fresh, estimate, 8, paper_own_critical=0.0, batch=None, reason="")
     work = Work(n, l=2, value=60.0, kept=True)
 
     def epochs(spectrum, q):
@@ -89,9 +90,8 @@ def test_q_is_doubled_while_it_saves_twice_what_it_costs(problem, n):
 def test_more_of_the_spectrum_is_computed_only_if_that_pays(problem):
     kernel, points, _ = problem
     spectrum, fresh = nystrom_spectrum(kernel, points[:S], 20), fresh_sample(kernel, points, S)
-    found = Levelling(
-        spectrum, fresh, fresh.estimate(level(spectrum, 20), 20), 20, batch=None, reason=""
-    )
+    estimate = fresh.estimate(level(spectrum, 20), 20)
+    found = Levelling(spectrum, fresh, estimate, 20, paper_own_critical=0.0, batch=None, reason="")
 
     def chosen(n):
         work = Work(n, l=2, value=60.0, kept=True)

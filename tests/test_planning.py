@@ -10,7 +10,7 @@ import torch
 
 import mercer
 from mercer.engine import Requests, Resource, choose
-from mercer.method.critical_batch import fresh_sample, paper_components
+from mercer.method.critical_batch import fresh_sample, own_critical_batches, paper_components
 from mercer.method.preconditioner import level
 from mercer.method.spectrum import nystrom_spectrum
 from mercer.method.step import best_step_size
@@ -67,7 +67,7 @@ def test_paper_rule_equals_its_definition(problem):
         critical.append(beta / (float(found.sigma[q - 1]) / s))
     for m_G in (5, 20, 60):
         expected = max([i + 1 for i, m in enumerate(critical) if m <= m_G], default=1)
-        assert paper_components(found, m_G) == expected
+        assert paper_components(own_critical_batches(found), m_G) == expected
 
 
 def test_fresh_estimates_equal_dense_ones(problem):

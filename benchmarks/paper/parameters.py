@@ -102,8 +102,9 @@ def calculated(data: Set, kernel: Kernel, m: int, sizes: Sizes) -> dict[str, flo
     points = kernel.points(torch.from_numpy(data.X))
     s = min(sizes.s, len(points) // 2)
     spectrum = nystrom_spectrum(kernel, points[:s], min(sizes.q_max, s - 1))
-    q = paper_components(spectrum, m)
-    own = float(own_critical_batches(spectrum)[q - 1])
+    critical = own_critical_batches(spectrum)  # (q_max,)
+    q = paper_components(critical, m)
+    own = float(critical[q - 1])
     own_beta = own * float(spectrum.sigma[q - 1]) / s
     fresh = fresh_sample(kernel, points, s).estimate(level(spectrum, q), q)
     requests = Requests(batch_size=m, subsample_size=s)

@@ -94,9 +94,8 @@ def fresh_sample(kernel: Kernel, points: AnyPoints, s: int, count: int = FRESH_P
     )
 
 
-def paper_components(spectrum: NystromSpectrum, m_G: float) -> int:
-    """q = max{ i : m*(k_i) <= m_G }, both beta and lambda from the subsample's own spectrum."""
-    critical = own_critical_batches(spectrum)  # (q_max,)
+def paper_components(critical: Tensor, m_G: float) -> int:
+    """q = max{ i : m*(k_i) <= m_G }, given m*(k_i) of the subsample's own spectrum, (q_max,)."""
     within = (critical <= m_G).nonzero()
     return int(within[-1]) + 1 if len(within) else 1
 

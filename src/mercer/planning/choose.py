@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.kernels.base import Kernel
-from mercer.method.critical_batch import own_critical_batches
 from mercer.method.preconditioner import LevelledKernel, level
 from mercer.method.step import best_step_size
 from mercer.operators.tiled import panel_rows
@@ -82,7 +81,7 @@ def choose(
         preconditioner_rank=q,
         rank_reason=found.reason,
         paper_rule=paper,
-        paper_rule_own_critical=float(own_critical_batches(found.spectrum)[found.paper_q - 1]),
+        paper_rule_own_critical=found.paper_own_critical,
         beta_plain=plain.beta_max,
         lambda_1_plain=plain.lambda_1,
         beta=beta,

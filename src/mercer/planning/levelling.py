@@ -19,6 +19,7 @@ from mercer.method.critical_batch import (
     FreshEstimate,
     FreshSample,
     fresh_sample,
+    own_critical_batches,
     paper_components,
     safe_components,
 )
@@ -84,6 +85,7 @@ class Levelling:
     fresh: FreshSample
     estimate: FreshEstimate  # of the q chosen
     paper_q: int
+    paper_own_critical: float  # m* of the paper's q, estimated on the subsample itself
     batch: BatchLimits
     reason: str  # why no more are levelled
 
@@ -119,7 +121,8 @@ def levelling(
         rank = len(spectrum.sigma) if requests.preconditioner_rank else safe_components(spectrum, n)
         batch = _batch_limits(n, d, n_outputs, s * rank, resource, requests)
         fresh = fresh_sample(kernel, points, s, min(FRESH_POINTS, affordable))
-        paper_q = min(rank, paper_components(spectrum, batch.m_G))
+        own_critical = own_critical_batches(spectrum)  # (q_max,)
+        paper_q = min(rank, paper_components(own_critical, batch.m_G))
         q = _components(rank, paper_q, _spare_components(s, n, work), requests)
         rho = ridge * s / n
         estimate = fresh.estimate(level(spectrum, q, rho), q)
@@ -152,7 +155,8 @@ def levelling(
         reason = f"as many as batches of {batch.m_G:,} need"
     else:
         reason = f"more would add over {SPARE_WORK_SHARE:.0%} to an epoch"
-    found = Levelling(spectrum, fresh, estimate, paper_q, batch, reason)
+    own = float(own_critical[paper_q - 1])
+    found = Levelling(spectrum, fresh, estimate, paper_q, own, batch, reason)
     # A held-out part ends training after a number of epochs that hardly depends on q.
     if requests.preconditioner_rank is not None or goal is None or goal.patience is not None:
         return found
