@@ -126,13 +126,21 @@ def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept
     assert (operator.kept_bytes > 0) == (kept_share > 0)
 
 
-@pytest.mark.parametrize("told", ["in order", "another panel came", "weights grew"])
-@pytest.mark.parametrize("kept_share", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize(
+    ("kept_share", "told"),
+    [
+        (0.0, "in order"),
+        (0.4, "in order"),
+        (1.0, "in order"),
+        (0.4, "another panel came"),
+        (0.4, "weights grew"),
+    ],
+)
 def test_sums_made_ahead_of_the_steps_equal_dense_products(problem, monkeypatch, kept_share, told):
     """Steps change the weights of a panel and of the fixed block; sums of the next one know that."""
     kernel, points, V, K = problem
-    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 20)
-    schedule = make_schedule(N, S, 25, 90)
+    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 40)
+    schedule = make_schedule(N, S, 50, 160)
     deal = Deal([p.rows for p in schedule.panels], S, Group(), torch.device("cpu"))
     operator = ShardedSquare(kernel, points, 3, deal, V, kept_share * 8 * N * (N + Q))
     summed, made = ShardedSquare._summed_ahead, []
@@ -161,7 +169,7 @@ def test_sums_made_ahead_of_the_steps_equal_dense_products(problem, monkeypatch,
                 weights[changed] += (3.0**i if told == "weights grew" and epoch == 1 else 1.0) * noise
     visited = 3 * len(schedule.panels)
     # Ahead of each panel but the first of an epoch, and again where that was of no use.
-    assert len(made) <= 1.2 * visited if told == "in order" else len(made) > 1.3 * visited
+    assert len(made) <= 1.2 * visited if told == "in order" else len(made) > 1.25 * visited
 
 
 def test_what_was_kept_is_not_evaluated_again(problem, monkeypatch):
