@@ -268,7 +268,7 @@ def test_columns_without_a_value_and_infinite_values(rng):
     with pytest.raises(ValueError, match="only missing ones"):
         KernelRegressor(**FIXED).fit(X[:, 1:2], X[:, 0])
     X[0, 0] = np.inf
-    with pytest.raises(ValueError, match="Input X contains infinity"):
+    with pytest.raises(ValueError, match="contains infinity: the column 'x0' holds inf in row 1 "):
         KernelRegressor(**FIXED).fit(X, X[:, 2])
 
 
