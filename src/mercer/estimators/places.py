@@ -30,8 +30,9 @@ def places_of_errors(X: Any, y: Any = None) -> Iterator[None]:
 def check_labels(y: Any) -> None:
     """Raise if a label is missing, which neither sorting nor scikit-learn tells."""
     values = np.asarray(y)
-    if values.dtype.kind == "O" and any(is_missing(value) for value in values.flat):
-        raise ValueError(_in_targets(values))
+    found = _in_targets(values) if values.dtype.kind == "O" else None
+    if found is not None:
+        raise ValueError(found)
 
 
 def _in_features(X: Any) -> str | None:
@@ -61,8 +62,8 @@ def _first_text(A: Array, names: list[str]) -> str | None:
         if found is not None:
             return (
                 f"Input X contains text: the column {quoted(names[found])} holds "
-                f"{quoted(str(row[found]))} in row {i + 1:,} (counted from 1). Text becomes categories in "
-                "a frame of pandas or Polars."
+                f"{quoted(str(row[found]))} in row {i + 1:,} (counted from 1). Text becomes categories "
+                "in a frame of pandas or Polars."
             )
     return None
 
