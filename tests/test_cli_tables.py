@@ -211,3 +211,31 @@ def test_decisions_are_kept_in_the_model(model, run):
     columns = Columns.from_dict(mercer.load("m.mercer").metadata_["columns"])
     roles = {decision.name: decision.role for decision in columns.decisions}
     assert roles == {"id": "left out", "a": "number", "b": "number", "y": "target"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--drop", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--category", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--number", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--keep", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--weight", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--drop", "y"), 1, "--drop names 'y', which is the target. Leave it out, or choose another"),
+        (("--weight", "y"), 1, "--weight names 'y', which is the target."),
+        (("--keep", "y"), 1, "--keep names 'y', which is the target."),
+        (("--drop", "a", "--category", "a"), 2, "--drop and --category both name 'a'. Leave one"),
+        (("--drop", "a", "--number", "a"), 2, "--drop and --number both name 'a'. Leave one"),
+        (("--drop", "a", "--keep", "a"), 2, "--drop and --keep both name 'a'. Leave one"),
+        (("--weight", "a", "--category", "a"), 2, "--weight and --category both name 'a'. Leave one"),
+        (("--drop", "a", "--weight", "a"), 2, "--drop and --weight both name 'a'. Leave one"),
+        (("--category", "a", "--number", "a"), 2, "--category and --number both name 'a'. Leave one"),
+    ],
+)
+def test_options_that_name_no_column_or_one_twice_are_refused(options, code, message, run):
+    pl.DataFrame({"a": [1.5, 2.5] * 20, "b": range(40), "y": [0, 1] * 20}).write_csv("t.csv")
+    for command in (("plan", "t.csv"), ("fit", "t.csv", "-o", "m.mercer")):
+        found, out, err = run(*command, *FIXED, *options)
+        assert (found, out) == (code, "")
+        assert message in " ".join(err.split())
+        assert err.count("\n") <= 3

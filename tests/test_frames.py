@@ -119,6 +119,7 @@ def test_columns_are_found_by_name(table, model):
     ("change", "message"),
     [
         (lambda f: f.drop("city"), "no column 'city', which the model needs"),
+        (lambda f: f.rename({"city": "City"}), "no column 'city'.* If 'City' is meant, rename it"),
         (lambda f: f.with_columns(pl.lit(1.5).alias("city")), "'city' must hold text, as in training"),
         (
             lambda f: f.with_columns(pl.lit("x").alias("size")),

@@ -27,11 +27,16 @@ from mercer.tables.text_lines import (
     first_fault,
     is_number,
     look,
+    with_new_lines,
     without_comments,
+    without_first_line,
 )
+from mercer.tables.wording import listed
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
+# Rows in which the words of the first line are looked for.
+HEADER_ROWS = 1_000
 # Numbers that may be thousands of times as large as they seem.
 POINTS_OF_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 # Enough of a file to recognise its format.
@@ -50,13 +55,26 @@ def delimited(
 ) -> Contents:
     """A text file with a separator; each column gets the narrowest type that keeps all its values."""
     start = _start(file, allowance)
+    if "\r" in start and "\n" not in start:  # as old programs on a Mac end lines
+        file = with_new_lines(file, temporary)
+        start = _start(file, allowance)
+    removed: tuple[int, ...] = ()
+    named = re.match(rf"sep=([{SEPARATORS}])\r?\n", start, re.IGNORECASE)  # for Excel
+    if named is not None:
+        file, removed = without_first_line(file, temporary), (1,)
+        start = _start(file, allowance)
     data = re.sub(r"^(#.*\r?\n)+", "", start)
     separator = "\t" if kind == "TSV" else max(SEPARATORS, key=_outside_quotes(data)[0].count)
+    separator = separator if named is None else named[1]
     found = _look(file, separator)
-    removed: tuple[int, ...] = ()
+    notes = []
     if found.has_comments:
-        file, removed = without_comments(file, separator, temporary)
+        file, comments = without_comments(file, separator, temporary)
         start, found = _start(file, allowance), _look(file, separator)
+        removed = (*removed, *(line + len(removed) for line in comments))
+        if comments:
+            which = f"{len(comments):,} lines" if len(comments) > 1 else f"line {removed[-1]:,}"
+            notes.append(f"skipped {which} of comments, beginning with #")
     outside_quotes, line_end, _ = _outside_quotes(start)
     if not line_end and file.stat().st_size > _head_bytes(allowance):
         raise TableError(
@@ -87,10 +105,32 @@ def delimited(
         if fault is None:
             raise
         raise TableError(f"{allowance.name} cannot be read: {fault}.") from error
-    if not removed:
-        return contents
-    which = f"line {removed[0]:,}" if len(removed) == 1 else f"{len(removed):,} lines"
-    return contents._replace(notes=(f"skipped {which} of comments, beginning with #", *contents.notes))
+    guessed = layout.header is None and options["has_header"]
+    if guessed and _looks_like_data(first, contents):
+        notes.append(
+            "the first line gives the names of the columns, although it looks like data: "
+            f"{listed(first)}; --no-header reads it as data"
+        )
+        contents = contents._replace(doubtful_header=True)
+    return contents._replace(notes=(*notes, *contents.notes))
+
+
+def _looks_like_data(first: list[str], contents: Contents) -> bool:
+    """Whether the first line has a fraction, or each of its words is a value of the column below it."""
+    fields = [field.strip() for field in first]
+    if len(fields) != len(contents.names):
+        return False
+    if any(is_number(field) and not field.lstrip("+-").isdecimal() for field in fields):
+        return True
+    frame = next(contents.read(contents.names, HEADER_ROWS), None)
+    words = [i for i, field in enumerate(fields) if not is_number(field)]
+    if frame is None or not words:
+        return False
+    texts = frame[:, words]
+    return all(dtype == pl.String() for dtype in texts.dtypes) and all(
+        (column.str.strip_chars() == fields[i]).any()
+        for i, column in zip(words, texts.get_columns(), strict=True)
+    )
 
 
 def _look(file: Path, separator: str) -> Lines:

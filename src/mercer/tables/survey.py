@@ -60,6 +60,12 @@ def fit_columns(
     """
     target = table.target_named(target)
     table.require([target, *keep, *drop, *categorical, *wishes.number, *([weight] if weight else [])])
+    for option, named in (("--drop", drop), ("--keep", keep), ("--weight", [weight])):
+        if target in named:
+            raise TableError(
+                f"{option} names {quoted(target)}, which is the target. Leave it out, or choose another "
+                "--target."
+            )
     names = [name for name in table.names if name not in (target, weight) and name not in drop]
     texts = {*categorical, *wishes.text, *((target,) if task == "classification" else ())}
     found = recognise(table, [*names, target], replace(wishes, text=texts))

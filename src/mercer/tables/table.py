@@ -32,6 +32,7 @@ class Contents(NamedTuple):
     notes: tuple[str, ...] = ()  # on how the file was read
     repeated: frozenset[str] = frozenset()  # names that several columns had
     forget: tuple[Callable[[], None], ...] = ()  # free the memory in which rows are kept
+    doubtful_header: bool = False  # the first line may be data
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Table:
     notes: tuple[str, ...] = ()
     repeated: frozenset[str] = frozenset()
     kept: tuple[Callable[[], None], ...] = field(default=(), repr=False, compare=False)
+    doubtful_header: bool = False
     # Owner of the temporary files that `read` needs; they are deleted with it.
     files: object = field(default=None, repr=False, compare=False)
 
@@ -89,15 +91,20 @@ class Table:
         if absent is not None:
             raise TableError(
                 f"{self.name} has no column {quoted(absent)}. {meant(absent, self.names)}Its columns "
-                f"are {listed(self.names)}."
+                f"are {listed(self.names)}.{self._about_header()}"
             )
+
+    def _about_header(self) -> str:
+        """A way out for a file whose names seem to be values."""
+        hint = " If these are values, use --no-header; columns are then called 'x0', 'x1' and so on."
+        return hint if self.doubtful_header else ""
 
     def target_named(self, target: str | None) -> str:
         """The name of the target, "y" by default; raise if there is no such column, or several."""
         if target is None and DEFAULT_TARGET not in self.names:
             raise TableError(
                 f"{self.name} has no column {DEFAULT_TARGET!r}, the default target. Name the column to "
-                f"predict with --target: {listed(self.names)}."
+                f"predict with --target: {listed(self.names)}.{self._about_header()}"
             )
         found = DEFAULT_TARGET if target is None else target
         self.require([found])
