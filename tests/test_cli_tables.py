@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -239,3 +240,14 @@ def test_options_that_name_no_column_or_one_twice_are_refused(options, code, mes
         assert (found, out) == (code, "")
         assert message in " ".join(err.split())
         assert err.count("\n") <= 3
+
+
+def test_dates_of_the_worst_rows_are_shown_as_the_file_has_them(run):
+    lines = [f"{1 + i % 12:02}/{1 + i % 28:02}/2024,{i % 7}.5,{i * i % 11}.25" for i in range(60)]
+    with open("t.csv", "w") as file:
+        file.write("\n".join(["when,x,y", *lines]))
+    code, out, err = run("fit", "t.csv", *FIXED, "-o", "m.mercer")
+    assert code == 0, err
+    table = out.partition("Worst predictions")[2].splitlines()[2:7]
+    assert len(table) == 5
+    assert all(re.search(r" when \d\d/\d\d/2024, x \d\.5", line) for line in table)
