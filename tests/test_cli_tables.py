@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_iris
 
 import mercer
 from mercer.cli import main
+from mercer.cli.outputs import write_frames
 from mercer.tables.columns import Columns
+from mercer.tables.formats import open_table
 from mercer.tables.survey import fit_columns
 
 FIXED = ("--kernel", "gaussian", "--bandwidth", "2", "--ridge", "0.1")
@@ -74,6 +78,14 @@ def test_a_file_with_decimal_commas_is_fitted_and_predicted(houses, run):
     assert np.corrcoef(found, price)[0, 1] > 0.9
     code, out, err = run("evaluate", "m.mercer", path, "--encoding", "latin-1", "--json")
     assert json.loads(out)["r2"] > 0.8
+    # Python reads the texts as the command line did.
+    frame = pd.read_csv(path, sep=";", encoding="latin-1", dtype=str)
+    np.testing.assert_array_equal(mercer.load("m.mercer").predict(frame), found)
+    frame.loc[4, "größe"] = "12.5"
+    with pytest.raises(
+        ValueError, match=r"'größe' must hold numbers \(decimal commas\).*row 5 holds '12.5'"
+    ):
+        mercer.load("m.mercer").predict(frame)
     code, _, err = run("predict", "m.mercer", path)
     assert code == 1
     assert "is not UTF-8; name its encoding with --encoding" in err
@@ -167,6 +179,30 @@ def test_a_bad_cell_is_named_or_its_row_is_left_out(model, run):
     assert any("left out 2 rows" in note for note in json.loads(out)["notes"])
     code, _, err = run("evaluate", "m.mercer", "new.csv")
     assert "row 7 holds '12,5 mm'" in err
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "json", "jsonl"])
+def test_excel_and_json_are_fitted_predicted_and_written(ending, model, run):
+    if ending == "xlsx":
+        pytest.importorskip("python_calamine", reason="needs the extra excel")
+        pytest.importorskip("xlsxwriter", reason="needs the extra excel")
+    rows = model.with_columns(a=pl.format("{} €", (pl.col("a") * 100).round(0).cast(int)))
+    write_frames([rows], Path(f"t.{ending}"))
+    code, _, err = run("fit", f"t.{ending}", *FIXED, "-o", "e.mercer", "--holdout", 0)
+    assert code == 0, err
+    assert "1 column is read as numbers with '€'" in " ".join(err.split())
+    code, _, err = run("predict", "e.mercer", f"t.{ending}", "-o", f"out.{ending}")
+    assert code == 0, err
+    code, _, err = run("predict", "e.mercer", f"t.{ending}", "-o", "out.csv")
+    written = pl.concat(open_table(f"out.{ending}").chunks())
+    np.testing.assert_allclose(written["prediction"], pl.read_csv("out.csv")["prediction"], rtol=1e-12)
+    bad = rows.with_columns(a=pl.when(pl.col("id") == 9).then(pl.lit("dear")).otherwise("a"))
+    write_frames([bad], Path(f"bad.{ending}"))
+    code, _, err = run("predict", "e.mercer", f"bad.{ending}", "-o", "no.csv")
+    assert code == 1
+    assert "'a' must hold numbers ('€'), as in training, but row 10 holds 'dear'" in " ".join(
+        err.split()
+    )
 
 
 def test_weights_of_rows_and_classes_reach_the_estimator(run):
