@@ -319,6 +319,8 @@ def test_duplicated_names_and_odd_objects_are_refused(table):
     odd = pd.DataFrame({"x": [datetime.date(2024, 1, 1), "a"] * (n // 2), "z": np.arange(n) % 7})
     with pytest.raises(ValueError, match=r"'x' must hold numbers, text, booleans.* Got date, str"):
         KernelClassifier(**FIXED).fit(odd, y)
+    with pytest.raises(ValueError, match=r"a LazyFrame only describes them. Call collect\(\) first"):
+        KernelClassifier(**FIXED).fit(table[0].lazy(), y)
     lists = pd.DataFrame({"x": [[1], [2, 3]] * (n // 2), "z": np.arange(n) % 7})
     with pytest.warns(UserWarning, match="Dropped 1 column of an unsupported type: 'x'"):
         KernelClassifier(**FIXED).fit(lists, y)

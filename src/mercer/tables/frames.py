@@ -31,7 +31,11 @@ BOOLEANS = (bool, np.bool_)
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame of pandas or Polars, or an Arrow table."""
+    """Whether X is a data frame of pandas or Polars, or an Arrow table; raise for one without rows."""
+    if type(X).__name__ == "LazyFrame":
+        raise TableError(
+            "`X` must hold its rows, but a LazyFrame only describes them. Call collect() first."
+        )
     is_one = hasattr(X, "__arrow_c_stream__") or hasattr(X, "iloc")
     return is_one and len(getattr(X, "shape", ())) == 2
 
