@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 
 from mercer import KernelClassifier, KernelRegressor
 
@@ -21,10 +24,50 @@ def fails(message, X, y, estimator=KernelClassifier, **parameters):
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN"), (np.inf, "infinity")])
 def test_values_that_are_not_finite(data, value, message):
+    X, _ = data
+    wrong = np.r_[X[:6, 0], value, value, X[8:, 0]]
+    place = r"in 2 of 80 rows, first in row 7 \(counted from 1\). Leave these rows out"
+    fails(f"Input y contains {message} {place}", X, wrong, KernelRegressor)
+    fails(f"Input y contains {message} {place}", X, wrong[:, None], KernelRegressor)
+
+
+def given_as(kind, X):
+    """A matrix as people pass it, and the name of its third column."""
+    frames = {"pandas": pd.DataFrame, "polars": pl.DataFrame}
+    if kind in frames:
+        return frames[kind](dict(zip("abcd", X.T, strict=True))), "c"
+    if kind == "nullable":
+        return pd.DataFrame(X, columns=list("abcd")).astype("Float64"), "c"
+    makers = {"list": np.ndarray.tolist, "tensor": torch.from_numpy, "float32": np.float32}
+    return makers.get(kind, lambda X: X)(X), "x2"
+
+
+@pytest.mark.parametrize("kind", ["array", "float32", "list", "tensor", "pandas", "polars", "nullable"])
+def test_an_infinite_value_is_named_with_its_row_and_column(data, kind):
     X, y = data
-    fails(f"Input y contains {message}", X[10:], np.r_[value, X[11:, 0]], KernelRegressor)
-    X[3, 2] = np.inf
-    fails("Input X contains infinity", X, y)
+    model = KernelClassifier("gaussian", bandwidth=2.0, ridge=0.1).fit(given_as(kind, X)[0], y)
+    X = X.copy()
+    X[3, 2] = X[5, 1] = -np.inf
+    X[0, 3] = np.nan  # which is no fault
+    wrong, name = given_as(kind, X)
+    message = rf"X contains infinity: the column '{name}' holds -inf in row 4 \(counted from 1\)"
+    fails(message, wrong, y)
+    with pytest.raises(ValueError, match=message):
+        model.predict(wrong)
+    with pytest.raises(ValueError, match=rf"Chunk 1.*{message}"):
+        KernelClassifier("gaussian", bandwidth=2.0, ridge=0.1).fit(
+            [(given_as(kind, np.nan_to_num(X, nan=0, posinf=0, neginf=0))[0], y), (wrong, y)]
+        )
+
+
+def test_a_missing_label_is_named_with_its_row(data):
+    X, _ = data
+    for missing in (None, np.nan, pd.NA):
+        labels = ["yes", "no"] * 40
+        labels[7] = missing
+        message = r"Input y contains a missing value in 1 of 80 rows, first in row 8 \(counted from 1\)"
+        fails(message, X, np.array(labels, dtype=object))
+        fails(message, X, pd.Series(labels, dtype=object))
 
 
 def test_empty(data):
@@ -57,7 +100,13 @@ def test_wrong_feature_count_at_predict(data):
 
 
 def test_columns_that_are_not_numbers(data):
-    fails("could not convert string to float", np.array([["a", "b"]] * 80), data[1])
+    mixed = np.array([["1", "2.5"]] * 80, dtype=object)
+    mixed[4, 1] = "low"
+    for X in (mixed, mixed.tolist(), mixed.astype(str)):
+        message = (
+            r"text: the column 'x1' holds 'low' in row 5 \(counted from 1\). Text becomes categories"
+        )
+        fails(message, X, data[1])
 
 
 @pytest.mark.parametrize("value", [0, -2.0, np.nan, np.inf, "wide", True])

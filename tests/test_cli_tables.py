@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import load_iris
 
 import mercer
 from mercer.cli import main
+from mercer.cli.outputs import write_frames
 from mercer.tables.columns import Columns
+from mercer.tables.formats import open_table
 from mercer.tables.survey import fit_columns
 
 FIXED = ("--kernel", "gaussian", "--bandwidth", "2", "--ridge", "0.1")
@@ -73,6 +78,14 @@ def test_a_file_with_decimal_commas_is_fitted_and_predicted(houses, run):
     assert np.corrcoef(found, price)[0, 1] > 0.9
     code, out, err = run("evaluate", "m.mercer", path, "--encoding", "latin-1", "--json")
     assert json.loads(out)["r2"] > 0.8
+    # Python reads the texts as the command line did.
+    frame = pd.read_csv(path, sep=";", encoding="latin-1", dtype=str)
+    np.testing.assert_array_equal(mercer.load("m.mercer").predict(frame), found)
+    frame.loc[4, "größe"] = "12.5"
+    with pytest.raises(
+        ValueError, match=r"'größe' must hold numbers \(decimal commas\).*row 5 holds '12.5'"
+    ):
+        mercer.load("m.mercer").predict(frame)
     code, _, err = run("predict", "m.mercer", path)
     assert code == 1
     assert "is not UTF-8; name its encoding with --encoding" in err
@@ -168,6 +181,30 @@ def test_a_bad_cell_is_named_or_its_row_is_left_out(model, run):
     assert "row 7 holds '12,5 mm'" in err
 
 
+@pytest.mark.parametrize("ending", ["xlsx", "json", "jsonl"])
+def test_excel_and_json_are_fitted_predicted_and_written(ending, model, run):
+    if ending == "xlsx":
+        pytest.importorskip("python_calamine", reason="needs the extra excel")
+        pytest.importorskip("xlsxwriter", reason="needs the extra excel")
+    rows = model.with_columns(a=pl.format("{} €", (pl.col("a") * 100).round(0).cast(int)))
+    write_frames([rows], Path(f"t.{ending}"))
+    code, _, err = run("fit", f"t.{ending}", *FIXED, "-o", "e.mercer", "--holdout", 0)
+    assert code == 0, err
+    assert "1 column is read as numbers with '€'" in " ".join(err.split())
+    code, _, err = run("predict", "e.mercer", f"t.{ending}", "-o", f"out.{ending}")
+    assert code == 0, err
+    code, _, err = run("predict", "e.mercer", f"t.{ending}", "-o", "out.csv")
+    written = pl.concat(open_table(f"out.{ending}").chunks())
+    np.testing.assert_allclose(written["prediction"], pl.read_csv("out.csv")["prediction"], rtol=1e-12)
+    bad = rows.with_columns(a=pl.when(pl.col("id") == 9).then(pl.lit("dear")).otherwise("a"))
+    write_frames([bad], Path(f"bad.{ending}"))
+    code, _, err = run("predict", "e.mercer", f"bad.{ending}", "-o", "no.csv")
+    assert code == 1
+    assert "'a' must hold numbers ('€'), as in training, but row 10 holds 'dear'" in " ".join(
+        err.split()
+    )
+
+
 def test_weights_of_rows_and_classes_reach_the_estimator(run):
     rng = np.random.default_rng(0)
     n = 80
@@ -211,3 +248,42 @@ def test_decisions_are_kept_in_the_model(model, run):
     columns = Columns.from_dict(mercer.load("m.mercer").metadata_["columns"])
     roles = {decision.name: decision.role for decision in columns.decisions}
     assert roles == {"id": "left out", "a": "number", "b": "number", "y": "target"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--drop", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--category", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--number", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--keep", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--weight", "A"), 1, "has no column 'A'. Did you mean 'a'?"),
+        (("--drop", "y"), 1, "--drop names 'y', which is the target. Leave it out, or choose another"),
+        (("--weight", "y"), 1, "--weight names 'y', which is the target."),
+        (("--keep", "y"), 1, "--keep names 'y', which is the target."),
+        (("--drop", "a", "--category", "a"), 2, "--drop and --category both name 'a'. Leave one"),
+        (("--drop", "a", "--number", "a"), 2, "--drop and --number both name 'a'. Leave one"),
+        (("--drop", "a", "--keep", "a"), 2, "--drop and --keep both name 'a'. Leave one"),
+        (("--weight", "a", "--category", "a"), 2, "--weight and --category both name 'a'. Leave one"),
+        (("--drop", "a", "--weight", "a"), 2, "--drop and --weight both name 'a'. Leave one"),
+        (("--category", "a", "--number", "a"), 2, "--category and --number both name 'a'. Leave one"),
+    ],
+)
+def test_options_that_name_no_column_or_one_twice_are_refused(options, code, message, run):
+    pl.DataFrame({"a": [1.5, 2.5] * 20, "b": range(40), "y": [0, 1] * 20}).write_csv("t.csv")
+    for command in (("plan", "t.csv"), ("fit", "t.csv", "-o", "m.mercer")):
+        found, out, err = run(*command, *FIXED, *options)
+        assert (found, out) == (code, "")
+        assert message in " ".join(err.split())
+        assert err.count("\n") <= 3
+
+
+def test_dates_of_the_worst_rows_are_shown_as_the_file_has_them(run):
+    lines = [f"{1 + i % 12:02}/{1 + i % 28:02}/2024,{i % 7}.5,{i * i % 11}.25" for i in range(60)]
+    with open("t.csv", "w") as file:
+        file.write("\n".join(["when,x,y", *lines]))
+    code, out, err = run("fit", "t.csv", *FIXED, "-o", "m.mercer")
+    assert code == 0, err
+    table = out.partition("Worst predictions")[2].splitlines()[2:7]
+    assert len(table) == 5
+    assert all(re.search(r" when \d\d/\d\d/2024, x \d\.5", line) for line in table)

@@ -35,6 +35,19 @@ def test_a_terminal_gets_a_live_line_that_is_replaced():
     assert "score 0.9000" in stream.getvalue()[before:]
 
 
+def test_a_narrow_terminal_shows_the_numbers_and_no_bar(monkeypatch):
+    shown = {}
+    for width in ("120", "80"):
+        monkeypatch.setenv("COLUMNS", width)
+        stream = Terminal()
+        ConsoleProgress(stream).on_batch(1, 100, 2000, 57_744.0)
+        shown[width] = stream.getvalue()
+        assert shown[width].endswith("s left in this epoch")
+    assert "█" in shown["120"]
+    assert "█" not in shown["80"]
+    assert "epoch 1  batch 100/2000  loss 57,744" in shown["80"]
+
+
 def test_a_notebook_gets_one_line_that_is_replaced_and_nothing_on_standard_error(monkeypatch):
     shown = []
     display = SimpleNamespace(

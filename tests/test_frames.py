@@ -11,6 +11,8 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import sparse
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.model_selection import GridSearchCV
@@ -119,6 +121,7 @@ def test_columns_are_found_by_name(table, model):
     ("change", "message"),
     [
         (lambda f: f.drop("city"), "no column 'city', which the model needs"),
+        (lambda f: f.rename({"city": "City"}), "no column 'city'.* If 'City' is meant, rename it"),
         (lambda f: f.with_columns(pl.lit(1.5).alias("city")), "'city' must hold text, as in training"),
         (
             lambda f: f.with_columns(pl.lit("x").alias("size")),
@@ -145,6 +148,18 @@ def test_a_row_does_not_depend_on_the_others(table, model):
     whole = model.decision_function(frame)
     alone = np.concatenate([model.decision_function(frame[i]) for i in range(20)])
     np.testing.assert_array_equal(alone, whole[:20])
+
+
+def test_the_shell_predicts_a_csv_file_with_a_model_of_a_frame(table, tmp_path, capsys):
+    frame, y = table
+    frame = in_pandas(frame.drop("wait"))  # CSV has no durations
+    model = KernelClassifier(**FIXED).fit(frame, y)
+    model.save(tmp_path / "m.mercer")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(tmp_path / "m.mercer"), str(tmp_path / "t.csv"), "-o", str(out)]) == 0
+    np.testing.assert_array_equal(pl.read_csv(out)["prediction"], model.predict(frame))
+    assert "note" not in capsys.readouterr().err
 
 
 def test_the_shell_predicts_with_a_model_of_a_frame(table, model, tmp_path, capsys):
@@ -268,7 +283,7 @@ def test_columns_without_a_value_and_infinite_values(rng):
     with pytest.raises(ValueError, match="only missing ones"):
         KernelRegressor(**FIXED).fit(X[:, 1:2], X[:, 0])
     X[0, 0] = np.inf
-    with pytest.raises(ValueError, match="Input X contains infinity"):
+    with pytest.raises(ValueError, match="contains infinity: the column 'x0' holds inf in row 1 "):
         KernelRegressor(**FIXED).fit(X, X[:, 2])
 
 
@@ -304,6 +319,8 @@ def test_duplicated_names_and_odd_objects_are_refused(table):
     odd = pd.DataFrame({"x": [datetime.date(2024, 1, 1), "a"] * (n // 2), "z": np.arange(n) % 7})
     with pytest.raises(ValueError, match=r"'x' must hold numbers, text, booleans.* Got date, str"):
         KernelClassifier(**FIXED).fit(odd, y)
+    with pytest.raises(ValueError, match=r"a LazyFrame only describes them. Call collect\(\) first"):
+        KernelClassifier(**FIXED).fit(table[0].lazy(), y)
     lists = pd.DataFrame({"x": [[1], [2, 3]] * (n // 2), "z": np.arange(n) % 7})
     with pytest.warns(UserWarning, match="Dropped 1 column of an unsupported type: 'x'"):
         KernelClassifier(**FIXED).fit(lists, y)
@@ -362,6 +379,39 @@ def test_scikit_learns_tools_take_frames(table):
     pipe = make_pipeline(chosen, KernelClassifier(**FIXED)).fit(frame, y)
     assert pipe[-1].columns_ is not None
     assert pipe.score(frame, y) > 0.95
+
+
+def test_sparse_features_weights_and_outputs_pass_through_a_pipeline(table):
+    frame, y = table
+    frame, weight = in_pandas(frame)[["size", "city"]], np.arange(n) % 3
+    encoder = ColumnTransformer([("c", OneHotEncoder(), ["city"])], remainder="passthrough")
+    encoder.set_params(sparse_threshold=1.0)
+    pipe = make_pipeline(encoder, KernelClassifier(**FIXED)).fit(frame, y)
+    assert sparse.issparse(encoder.fit_transform(frame))
+    assert pipe.score(frame, y) > 0.95
+    with config_context(enable_metadata_routing=True):
+        model = KernelClassifier(**FIXED).set_fit_request(sample_weight=True)
+        model.set_score_request(sample_weight=True)
+        routed = make_pipeline(clone(encoder), model).fit(frame, y, sample_weight=weight)
+        search = GridSearchCV(model, {"ridge": [1e-3]}, cv=2).fit(frame, y, sample_weight=weight)
+    direct = KernelClassifier(**FIXED).fit(encoder.fit_transform(frame), y, weight)
+    np.testing.assert_array_equal(routed[-1].dual_coef_, direct.dual_coef_)
+    assert search.best_estimator_.plan_.n == (weight > 0).sum()
+    with config_context(transform_output="polars"):
+        dense = make_pipeline(StandardScaler(), KernelClassifier(**FIXED)).fit(frame[["size"]], y)
+    assert list(dense[-1].feature_names_in_) == ["size"]
+
+
+def test_rows_given_to_stop_training_are_not_in_the_statistics(table):
+    frame, y = table
+    chosen = frame.select("size", "gaps", "city")
+    far = pl.int_range(n) < 20
+    other = chosen.with_columns(
+        size=pl.when(far).then(100.0).otherwise("size"), city=pl.when(far).then(None).otherwise("city")
+    )
+    alone = KernelClassifier(**FIXED).fit(chosen, y)
+    stopped = KernelClassifier(**FIXED).fit(chosen, y, X_val=other, y_val=y)
+    assert stopped.columns_ == alone.columns_
 
 
 def test_numbers_with_gaps_need_no_polars(tmp_path):

@@ -82,6 +82,38 @@ def test_negative_numbers_are_written_in_several_ways():
     assert read.to_list() == [-1.5] * 6 + [1.5]
 
 
+def test_numbers_in_parentheses_are_negative_and_that_is_said(tmp_path):
+    texts = [f"({i})" if i % 4 else f"{i}" for i in range(n)]
+    columns, X, _ = fitted(written(tmp_path, {"x": texts, "y": LABELS}))
+    np.testing.assert_array_equal(X[:, 0], [-i if i % 4 else i for i in range(n)])
+    assert "numbers in parentheses in 'x', such as '(1)', are negative" in columns.notes
+    typographic = [f"−{i}" if i % 4 else f"{i}" for i in range(n)]  # a minus, and no hyphen
+    _, X, _ = fitted(written(tmp_path, {"x": typographic, "y": LABELS}, name="minus.csv"))
+    np.testing.assert_array_equal(X[:, 0], [-i if i % 4 else i for i in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("write", "task", "words"),
+    [
+        ("{} EUR", "regression", "12 distinct amounts"),
+        ("${}", "regression", "12 distinct amounts"),
+        ("{} %", "regression", "12 distinct amounts"),
+        ("{},000", "regression", "12 distinct amounts"),
+        ("{}", "classification", "12 distinct whole numbers"),
+        ("{} stars", "classification", "12 distinct whole numbers"),
+    ],
+)
+def test_few_whole_numbers_with_a_unit_are_amounts_and_no_labels(write, task, words, tmp_path):
+    texts = [write.format(1 + i % 12) for i in range(n)]
+    columns, _, y = fitted(written(tmp_path, {"x": [f"{i}.5" for i in range(n)], "y": texts}))
+    assert columns.task == task
+    assert columns.notes[0] == f"'y' has {words}: {task}"
+    assert y[0] == (1000 if "000" in write else 1)
+    two = [write.format(1 + i % 2) for i in range(n)]
+    columns, _, _ = fitted(written(tmp_path, {"x": [f"{i}.5" for i in range(n)], "y": two}))
+    assert columns.task == "classification"
+
+
 def test_indian_groups_are_lakhs_and_crores():
     read = Notation(group=",").read(pl.Series(["1,23,456", "12,34,56,789.5", "123,456"]))
     assert read.to_list() == [123_456, 123_456_789.5, 123_456]
@@ -167,6 +199,17 @@ def test_a_year_of_two_digits_is_not_the_year_24():
     assert read_dates(pl.Series(["01/02/24"]), "%d/%m/%Y").to_list() == [None]
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y"])
+@pytest.mark.parametrize("odd", ["soon", "2024/07/41", "July 7, 2024"])
+def test_dates_among_which_is_something_else_stay_text_and_that_is_said(form, odd, tmp_path):
+    texts = [datetime(2024, 1 + i % 12, 1 + i % 28).strftime(form) for i in range(n)]
+    texts[40] = odd
+    columns, _, _ = fitted(written(tmp_path, {"d": texts, "x": LABELS[::-1], "y": LABELS}))
+    said = f"'d' is read as text, although most of its values are dates: row 41 holds {odd!r}"
+    assert said in columns.notes
+    assert said in columns.losses
+
+
 def test_dates_from_the_year_on_are_no_matter_of_order(tmp_path):
     texts = [f"2024-{1 + i % 12:02}-{1 + i % 11:02}" for i in range(n)]
     columns, _, _ = fitted(written(tmp_path, {"d": texts, "y": LABELS}))
@@ -179,6 +222,7 @@ def test_units_in_a_few_values_are_named_and_dropped(tmp_path):
     columns, X, _ = fitted(written(tmp_path, {"x": texts, "y": LABELS}))
     np.testing.assert_array_equal(X[:, 0], np.arange(n) % 7 + 0.5)
     assert "'x' has 'kg' in 3 of 60 values; the others are taken to be in the same unit" in columns.notes
+    assert "1 column is read as numbers with 'kg' such as '3.5 kg': 'x'" in columns.notes
 
 
 @pytest.mark.parametrize(

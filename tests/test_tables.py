@@ -213,8 +213,10 @@ def test_idx_images_and_labels_are_columns(packed, code, dtype, tmp_path):
     assert labels_read.to_dict(as_series=False) == {"y": labels.tolist()}
 
 
-def test_late_values_widen_a_column_and_none_is_lost(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", [True, False])
+def test_late_values_widen_a_column_and_none_is_lost(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "INFER_ROWS", 20)
+    monkeypatch.setattr(delimited, "keep_table", lambda size: kept)
     late = ["a,b,c,d,e,f"] + ["1,1,2024-01-01,true,,1"] * 30 + ["2.5,x,soon,2,7,NA"]
     (tmp_path / "late.csv").write_text("\n".join(late))
     read = whole(open_table(str(tmp_path / "late.csv")))
@@ -379,3 +381,38 @@ def test_a_part_of_a_table_has_its_rows_and_no_others(tmp_path, name):
     assert not list(table.part(200, 200).chunks())
     inner = table.part(100, 300).part(50, 60)
     assert whole(inner)["y"].to_list() == list(range(150, 160))
+
+
+def test_a_small_csv_file_is_parsed_once_and_a_larger_one_in_every_pass(frame, tmp_path, monkeypatch):
+    """The file is replaced by another one, to see from where the rows come."""
+    path, changed = tmp_path / "t.csv", pl.DataFrame({"z": [1]})
+    frame.write_csv(path)
+    table = open_table(str(path))
+    expected = whole(table)
+    part = table.part(100, 103)
+    changed.write_csv(path)
+    assert whole(table, rows=70).equals(expected)  # from memory
+    assert whole(part).equals(expected[100:103])
+    table.forget()
+    with pytest.raises(TableError, match=r"t\.csv"):
+        whole(table)
+    frame.write_csv(path)
+    assert whole(table).equals(expected)
+    assert whole(part).equals(expected[100:103])
+    monkeypatch.setattr("mercer.planning.memory.MOST_KEPT_TABLE", path.stat().st_size)
+    large = open_table(str(path))
+    assert whole(large).equals(expected)
+    changed.write_csv(path)
+    with pytest.raises(TableError, match=r"t\.csv"):
+        whole(large)
+
+
+def test_what_is_kept_of_a_file_and_its_labels_is_freed_together(tmp_path):
+    (tmp_path / "x.csv").write_text("a\n1\n2\n")
+    (tmp_path / "y.csv").write_text("y\n3\n4\n")
+    both = with_labels(open_table(str(tmp_path / "x.csv")), open_table(str(tmp_path / "y.csv")))
+    assert whole(both).rows() == [(1, 3), (2, 4)]
+    (tmp_path / "y.csv").write_text("y\n5\n6\n")
+    assert whole(both).rows() == [(1, 3), (2, 4)]
+    both.forget()
+    assert whole(both).rows() == [(1, 5), (2, 6)]

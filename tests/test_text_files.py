@@ -54,6 +54,57 @@ def test_a_header_is_there_or_not_as_the_user_says(tmp_path):
     assert whole(tmp_path / "n.csv", layout=Layout(header=True))[0] == {"10": [1], "20": [2]}
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["5.1,3,setosa", "4.9,3,setosa", "6.3,3,virginica"],  # a fraction
+        ["p,x", "e,x", "p,b"],  # each word is a value of its column
+        ["39, State-gov, 0", "50, Private, 0", "38, State-gov, 2"],
+    ],
+)
+def test_a_header_that_looks_like_data_is_named_with_the_option(lines, tmp_path):
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    found, table = whole(tmp_path / "t.csv")
+    assert len(next(iter(found.values()))) == 2
+    said = "the first line gives the names of the columns, although it looks like data: "
+    assert table.notes[0].startswith(said)
+    assert table.notes[0].endswith("; --no-header reads it as data")
+    for call in (lambda: table.target_named(None), lambda: table.require(["x1"])):
+        with pytest.raises(
+            TableError, match=r"If these are values, use --no-header; columns are .* 'x0'"
+        ):
+            call()
+    assert whole(tmp_path / "t.csv", layout=Layout(header=True))[1].notes == ()
+    found, table = whole(tmp_path / "t.csv", layout=Layout(header=False))
+    assert table.notes == ()
+    assert len(found["x0"]) == 3
+
+
+@pytest.mark.parametrize(
+    "header", ["country,2019,2020", "0,1,2", "p,x,z", "'p',x,b", "color,p,b", "age,gain 1.5,y"]
+)
+def test_names_are_no_data(header, tmp_path):
+    (tmp_path / "t.csv").write_text(f"{header}\np,1,b\ne,2,b\n")
+    assert whole(tmp_path / "t.csv")[1].notes == ()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_separator_may_be_named_in_the_first_line_as_for_excel(end, tmp_path):
+    lines = ["sep=;", "a,b;y", "# note", "1,5;2", "2,5;3"]
+    (tmp_path / "t.csv").write_bytes(end.join(lines).encode())
+    found, table = whole(tmp_path / "t.csv")
+    assert found == {"a,b": ["1,5", "2,5"], "y": [2, 3]}
+    assert table.notes == ("skipped line 3 of comments, beginning with #",)
+    (tmp_path / "t.csv").write_bytes(end.join([*lines, "4"]).encode())
+    with pytest.raises(TableError, match="line 6 has 1 field, and the first line has 2"):
+        whole(tmp_path / "t.csv")
+
+
+def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
+    (tmp_path / "t.csv").write_bytes(PLAIN.replace("\n", "\r").encode())
+    assert whole(tmp_path / "t.csv")[0] == {"größe": [1, 2, 3], "y": ["a", "ü", "a"]}
+
+
 def test_lines_of_comments_are_skipped_and_counted(tmp_path):
     text = '# made by a logger\n# on Monday, at noon, late\na,b,y\n1,"#x\n# y",3\n# pause\n4,#z,6\n'
     (tmp_path / "t.csv").write_text(text)

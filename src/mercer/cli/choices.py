@@ -61,16 +61,20 @@ class DataChoice:
 def data(path: str, columns: ColumnOptions, file: FileOptions) -> DataChoice:
     """The table and its columns, as the options of a command name them."""
     category, number = tuple(columns.category or ()), tuple(columns.number or ())
-    both = set(category) & set(number)
-    if both:
-        raise CallError(f"--category and --number both name {sorted(both)[0]!r}. Leave one of them out.")
+    keep, drop = tuple(columns.keep or ()), tuple(columns.drop or ())
+    weight = () if columns.weight is None else (columns.weight,)
+    _check_contradictions({"--category": category, "--number": number})
+    for option, named in (("--drop", drop), ("--weight", weight)):
+        for other, names in (("--category", category), ("--number", number), ("--keep", keep)):
+            _check_contradictions({option: named, other: names})
+    _check_contradictions({"--drop": drop, "--weight": weight})
     decimal, dates = columns.decimal, columns.dates
     return DataChoice(
         path,
         columns.target,
         columns.task and columns.task.value,
-        tuple(columns.keep or ()),
-        tuple(columns.drop or ()),
+        keep,
+        drop,
         category,
         Wishes(number, decimal=decimal and decimal.value, dates=dates and dates.value),
         columns.weight,
@@ -78,6 +82,14 @@ def data(path: str, columns: ColumnOptions, file: FileOptions) -> DataChoice:
         bounds(file),
         layout(file),
     )
+
+
+def _check_contradictions(named: dict[str, tuple[str, ...]]) -> None:
+    """Raise if a column is named by both of two options."""
+    (one, some), (other, others) = named.items()
+    both = sorted(set(some) & set(others))
+    if both:
+        raise CallError(f"{one} and {other} both name {both[0]!r}. Leave one of them out.")
 
 
 def _class_weights(given: Sequence[str]) -> ClassWeights:

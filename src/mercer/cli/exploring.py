@@ -62,6 +62,7 @@ def read(choice: DataChoice, folder: Path) -> Dataset:
     columns = chosen_columns(choice, source, training_rows)
     memory = free_memory(torch.device("cpu"))
     arrays = read_arrays(source.table, columns, memory=memory, folder=folder)
+    source.table.forget()  # training needs the memory
     if not len(arrays.X):
         raise TableError(f"{source.table.name} has no rows with a target.")
     notes = (*source.table.notes, *columns.notes, *arrays.notes)

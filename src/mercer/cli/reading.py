@@ -215,6 +215,7 @@ def read_input(
             notes = (*notes, *arrays.notes)
             labels = _labels(y, columns)
             held_out = rows_to_hold_out(y, columns.task, test, resume) if len(y) else labels
+        source.table.forget()  # training needs the memory
         if dropped == n:
             raise TableError(f"{name} has no rows with a target.")
     if dropped:
@@ -226,6 +227,7 @@ def read_input(
     if same_rows(test_source, test.path, choice.path):
         raise CallError("--test must have other rows than DATA. Got the same file.")
     next(file_parts(columns, test_source, {}), None)
+    test_source.table.forget()
     return replace(read, test=test_source)
 
 

@@ -42,7 +42,8 @@ def with_values(
     if not names or not wanted:
         return evaluation
     found: dict[int, tuple[Any, ...]] = {}
-    notations = columns.notations if isinstance(columns, Columns) else {}
+    written = columns.notations if isinstance(columns, Columns) else {}
+    notations = {name: how for name, how in written.items() if not how.date}  # dates are shown as given
     first = 0
     for chunk in source.table.chunks(names):
         frame = as_written(chunk, notations)

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils.validation import _check_y, validate_data
 
 from mercer.data.rows import Array
+from mercer.estimators.places import check_labels, places_of_errors
 from mercer.estimators.preparation import (
     column_names,
     columns_of_frames,
@@ -115,7 +116,10 @@ class Chunks:
             self._known = True
         A = self._features(X)
         y = more_targets(self.estimator, y)
-        y = _compact(np.array(_check_y(y, multi_output=True, y_numeric=numeric)))
+        if not numeric:
+            check_labels(y)
+        with places_of_errors(A, y):
+            y = _compact(np.array(_check_y(y, multi_output=True, y_numeric=numeric)))
         weight = None if weight is None else np.array(as_numpy(weight))
         if len(A) != len(y) or (weight is not None and weight.shape != y.shape[:1]):
             given = "" if weight is None else f" and weights of shape {weight.shape}"
@@ -146,7 +150,8 @@ class Chunks:
             X = selected(X, column_names(estimator))
             X = as_polars(X) if hasattr(X, "column_names") else X  # an Arrow table
         how: dict[str, Any] = {"dtype": types_of(X), "ensure_all_finite": "allow-nan"}
-        return np.asarray(validate_data(estimator, X, reset=False, **how))
+        with places_of_errors(X):
+            return np.asarray(validate_data(estimator, X, reset=False, **how))
 
     def _frame(self, X: Any) -> pl.DataFrame:
         names = column_names(self.estimator)

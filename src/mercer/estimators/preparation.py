@@ -29,9 +29,9 @@ from mercer.tables.frames import (
     survey_frames,
     written_in,
 )
-from mercer.tables.kinds import Kind
+from mercer.tables.kinds import Kind, no_column
 from mercer.tables.matrices import survey_matrices
-from mercer.tables.wording import quoted
+from mercer.tables.wording import quoted, similar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -98,7 +98,11 @@ def prepared(estimator: Any, X: Any) -> Array:
     """The features of rows to predict, from a frame or from a matrix with the columns of training."""
     columns: Columns = estimator.columns_
     if is_frame(X):
-        return frame_features(columns, as_polars(X, columns.names))
+        frame = as_polars(X, columns.names)
+        if frame.width < len(columns.columns):
+            absent = next(column for column in columns.columns if column.name not in frame.columns)
+            raise no_column(absent.name, absent.kind, [str(name) for name in _names(X)])
+        return frame_features(columns, frame)
     return frame_features(columns, from_matrix(X, column_names(estimator)))
 
 
@@ -112,7 +116,10 @@ def selected(X: Any, names: list[str]) -> Any:
     given = {str(name): name for name in _names(X)}
     absent = next((name for name in names if name not in given), None)
     if absent is not None:
-        raise TableError(f"`X` has no column {quoted(absent)}, which the model was trained on.")
+        raise TableError(
+            f"`X` has no column {quoted(absent)}, which the model was trained on."
+            f"{similar(absent, list(given))}"
+        )
     if list(given) == names:
         return X
     return X[[given[name] for name in names]] if hasattr(X, "iloc") else X.select(names)

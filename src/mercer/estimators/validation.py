@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 from torch import Tensor
 
 from mercer.data.rows import Array, Matrix, widest
+from mercer.estimators.places import check_labels, places_of_errors
 from mercer.estimators.preparation import (
     column_names,
     columns_of_frame,
@@ -50,7 +51,8 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
         y, estimator._target_notations = _numbers_to_learn(as_numpy(y), y_numeric)
         X = _on_device(estimator, X, reset=True)
         dtype = np.float64 if y_numeric else None
-        y = check_array(y, dtype=dtype, ensure_2d=False, input_name="y")
+        with places_of_errors(np.zeros(0), y):
+            y = check_array(y, dtype=dtype, ensure_2d=False, input_name="y")
         if len(y) != len(X):
             raise ValueError(f"`X` and `y` must have as many rows. Got {len(X)} and {len(y)}.")
         return X, y
@@ -58,17 +60,21 @@ def training_data(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[M
     if y_numeric:
         how["y_numeric"] = True
     X, y = dense(as_numpy(X)), as_numpy(y)
+    if not y_numeric:
+        check_labels(y)
     if is_frame(X) and X.shape[1] and beyond_numbers(X):
         columns, features, names, decimal = columns_of_frame(estimator, X, y)
         y, notations = _numbers_to_learn(y, y_numeric, decimal)
-        features, y = validate_data(estimator, features, y, dtype=[np.float32], **how)
+        with places_of_errors(features, y):
+            features, y = validate_data(estimator, features, y, dtype=[np.float32], **how)
         estimator.columns_ = replace(columns, target_notation=next(iter(notations), None))
         estimator.n_features_in_, estimator._target_notations = len(names), notations
         estimator.feature_names_in_ = np.array(names, dtype=object)
         return features, y
     given = as_polars(X) if is_frame(X) and hasattr(X, "column_names") else X  # an Arrow table
     numbers, notations = _numbers_to_learn(y, y_numeric)
-    A, checked = validate_data(estimator, given, numbers, dtype=types_of(X), **how)
+    with places_of_errors(given, numbers):
+        A, checked = validate_data(estimator, given, numbers, dtype=types_of(X), **how)
     estimator._target_notations = notations
     if has_gaps(A):
         columns, A = columns_of_matrix(estimator, A, column_names(estimator), X, y)
@@ -103,7 +109,7 @@ def more_rows(estimator: Any, X: Any) -> Array | Tensor:
         return prepared(estimator, X)
     if is_frame(X):
         X = _numbers_of_frame(estimator, X, columns is not None)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), places_of_errors(X):
         if columns is not None:  # a table's rows may be given as a matrix, by position
             warnings.filterwarnings("ignore", "X does not have valid feature names")
         A: Array = validate_data(
@@ -231,6 +237,11 @@ def _on_device(estimator: Any, X: Tensor, reset: bool) -> Tensor:
     validate_data(estimator, X, reset=reset, skip_check_array=True)  # the number of features
     if X.dtype not in (torch.float32, torch.float64):
         X = X.float() if X.dtype in SMALL_TENSORS else X.to(widest(X.device))
-    if not bool(torch.isfinite(X).all()):
-        raise ValueError("`X` must be finite. Got NaN or infinity in it.")
+    finite = torch.isfinite(X)
+    if not bool(finite.all()):
+        i, j = (int(place) for place in (~finite).nonzero()[0])
+        raise ValueError(
+            f"`X` must be finite, but the column 'x{j}' holds {float(X[i, j])} in row {i + 1:,} "
+            "(counted from 1). Correct it, or leave the row out."
+        )
     return X.detach()

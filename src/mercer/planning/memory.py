@@ -57,6 +57,10 @@ MOST_DISTINCT_BYTES = 1 << 26
 # Share of the memory budget that the features of a table may take; training copies them and keeps kernel
 # values.
 FEATURES_SHARE = 0.25
+# Upper limits on a table that is kept in memory between the passes over it: bytes, and a share of the
+# free memory.
+MOST_KEPT_TABLE = 1 << 28
+KEPT_TABLE_SHARE = 0.1
 # Columns of a table, unless the user allows more: each takes some twenty kilobytes and a tenth of a
 # millisecond, however few rows there are.
 MOST_COLUMNS = 50_000
@@ -234,6 +238,11 @@ def claim_limit(size: int, ratio: int) -> int:
 def stay_in_memory(size: int, budget: float) -> bool:
     """Whether features of this many bytes are kept in memory rather than in a file."""
     return size <= FEATURES_SHARE * budget
+
+
+def keep_table(size: float) -> bool:
+    """Whether a table of this many bytes is kept in memory between the passes over it."""
+    return size <= min(MOST_KEPT_TABLE, KEPT_TABLE_SHARE * free_memory())
 
 
 def free_disk(folder: Path | None) -> int:

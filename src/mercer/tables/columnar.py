@@ -21,7 +21,7 @@ REFERENCE_BYTES = 16
 def from_polars(scan: pl.LazyFrame, n_rows: int, allowance: Allowance) -> Contents:
     """The contents of a lazy frame with this many rows."""
     schema = scan.collect_schema()
-    allowance.check_table(n_rows, len(schema), _row_bytes(schema.dtypes()))
+    allowance.check_table(n_rows, len(schema), row_bytes(schema.dtypes()))
 
     def reader(scan: pl.LazyFrame) -> Reader:
         def read(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
@@ -70,18 +70,18 @@ def _count_rows(scan: pl.LazyFrame) -> int:
     return int(scan.select(pl.len()).collect(engine="streaming").item())
 
 
-def _row_bytes(dtypes: Iterable[pl.DataType]) -> int:
+def row_bytes(dtypes: Iterable[pl.DataType]) -> int:
     """Bytes of a row in memory, without the contents of texts and lists.
 
-    >>> _row_bytes([pl.Int8(), pl.String(), pl.Array(pl.Float32(), 10)])
+    >>> row_bytes([pl.Int8(), pl.String(), pl.Array(pl.Float32(), 10)])
     104
     """
     total = 0
     for dtype in dtypes:
         if isinstance(dtype, pl.Struct):
-            total += _row_bytes(field.dtype for field in dtype.fields)  # type: ignore[misc]
+            total += row_bytes(field.dtype for field in dtype.fields)  # type: ignore[misc]
         elif isinstance(dtype, pl.Array):
-            total += dtype.size * _row_bytes([dtype.inner])  # type: ignore[list-item]
+            total += dtype.size * row_bytes([dtype.inner])  # type: ignore[list-item]
         elif isinstance(dtype, (pl.String, pl.Binary, pl.List)):
             total += REFERENCE_BYTES
         else:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from mercer.planning.memory import keep_table
 from mercer.tables.bounds import Allowance
-from mercer.tables.columnar import from_polars
+from mercer.tables.columnar import from_polars, row_bytes
 from mercer.tables.errors import TableError
 from mercer.tables.layout import Layout
 from mercer.tables.names import about_repeated, numbered
 from mercer.tables.notation import MISSING
+from mercer.tables.remembered import Remembered
 from mercer.tables.table import Contents
 from mercer.tables.temporary import TemporaryFiles
 from mercer.tables.text_lines import (
@@ -25,11 +27,16 @@ from mercer.tables.text_lines import (
     first_fault,
     is_number,
     look,
+    with_new_lines,
     without_comments,
+    without_first_line,
 )
+from mercer.tables.wording import listed
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
+# Rows in which the words of the first line are looked for.
+HEADER_ROWS = 1_000
 # Numbers that may be thousands of times as large as they seem.
 POINTS_OF_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 # Enough of a file to recognise its format.
@@ -48,13 +55,26 @@ def delimited(
 ) -> Contents:
     """A text file with a separator; each column gets the narrowest type that keeps all its values."""
     start = _start(file, allowance)
+    if "\r" in start and "\n" not in start:  # as old programs on a Mac end lines
+        file = with_new_lines(file, temporary)
+        start = _start(file, allowance)
+    removed: tuple[int, ...] = ()
+    named = re.match(rf"sep=([{SEPARATORS}])\r?\n", start, re.IGNORECASE)  # for Excel
+    if named is not None:
+        file, removed = without_first_line(file, temporary), (1,)
+        start = _start(file, allowance)
     data = re.sub(r"^(#.*\r?\n)+", "", start)
     separator = "\t" if kind == "TSV" else max(SEPARATORS, key=_outside_quotes(data)[0].count)
+    separator = separator if named is None else named[1]
     found = _look(file, separator)
-    removed: tuple[int, ...] = ()
+    notes = []
     if found.has_comments:
-        file, removed = without_comments(file, separator, temporary)
+        file, comments = without_comments(file, separator, temporary)
         start, found = _start(file, allowance), _look(file, separator)
+        removed = (*removed, *(line + len(removed) for line in comments))
+        if comments:
+            which = f"{len(comments):,} lines" if len(comments) > 1 else f"line {removed[-1]:,}"
+            notes.append(f"skipped {which} of comments, beginning with #")
     outside_quotes, line_end, _ = _outside_quotes(start)
     if not line_end and file.stat().st_size > _head_bytes(allowance):
         raise TableError(
@@ -79,16 +99,38 @@ def delimited(
         "glob": False,
     }
     try:
-        contents = _typed(file, first, options, text, allowance)
+        contents = _typed(file, found.n_lines, first, options, text, allowance)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         fault = _fault(file, separator, removed)
         if fault is None:
             raise
         raise TableError(f"{allowance.name} cannot be read: {fault}.") from error
-    if not removed:
-        return contents
-    which = f"line {removed[0]:,}" if len(removed) == 1 else f"{len(removed):,} lines"
-    return contents._replace(notes=(f"skipped {which} of comments, beginning with #", *contents.notes))
+    guessed = layout.header is None and options["has_header"]
+    if guessed and _looks_like_data(first, contents):
+        notes.append(
+            "the first line gives the names of the columns, although it looks like data: "
+            f"{listed(first)}; --no-header reads it as data"
+        )
+        contents = contents._replace(doubtful_header=True)
+    return contents._replace(notes=(*notes, *contents.notes))
+
+
+def _looks_like_data(first: list[str], contents: Contents) -> bool:
+    """Whether the first line has a fraction, or each of its words is a value of the column below it."""
+    fields = [field.strip() for field in first]
+    if len(fields) != len(contents.names):
+        return False
+    if any(is_number(field) and not field.lstrip("+-").isdecimal() for field in fields):
+        return True
+    frame = next(contents.read(contents.names, HEADER_ROWS), None)
+    words = [i for i, field in enumerate(fields) if not is_number(field)]
+    if frame is None or not words:
+        return False
+    texts = frame[:, words]
+    return all(dtype == pl.String() for dtype in texts.dtypes) and all(
+        (column.str.strip_chars() == fields[i]).any()
+        for i, column in zip(words, texts.get_columns(), strict=True)
+    )
 
 
 def _look(file: Path, separator: str) -> Lines:
@@ -117,9 +159,17 @@ def _outside_quotes(text: str) -> tuple[str, str, str]:
 
 
 def _typed(
-    file: Path, first: list[str], options: dict[str, Any], text: Collection[str], allowance: Allowance
+    file: Path,
+    n_lines: int,
+    first: list[str],
+    options: dict[str, Any],
+    text: Collection[str],
+    allowance: Allowance,
 ) -> Contents:
-    """Find the type of each column, in as many passes over the file as it takes."""
+    """Find the type of each column: guessed from the first rows, and widened where others do not fit.
+
+    If the guess is right, the file is parsed once; a table that is not too large stays in memory.
+    """
     guessed = pl.scan_csv(file, infer_schema_length=INFER_ROWS, **options)
     read = guessed.collect_schema()
     # Columns are numbered until the end: Polars takes names such as "*" for patterns.
@@ -138,27 +188,46 @@ def _typed(
             _stripped(name).cast(types[name], strict=not ignore_errors) for name in padded
         )
 
-    # Polars maps the whole file to memory to count rows alone, but not to count missing values as well.
     as_text = scan(dict.fromkeys(types, pl.String()))
-    n_rows, missing = _count(as_text, pl.all().is_null() | (pl.all() == ""))
     for name in _not_from_the_year(as_text, [n for n in types if types[n].is_temporal()]):
         types[name] = pl.String()
-    # Widen every column that loses values with its guessed type, until none does.
-    suspects = [n for n in types if types[n] != pl.String()]
-    if n_rows <= INFER_ROWS:  # Polars has seen all values, but guesses formats of dates from a few
-        suspects = [n for n in suspects if types[n].is_temporal()]
+    keep = keep_table(file.stat().st_size + n_lines * row_bytes(types.values()))
+    try:
+        n_rows, frame = _read(scan(types), keep)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        _widen(types, scan, as_text)
+        n_rows, frame = _read(scan(types), keep)
+    floats = [name for name in types if types[name] == pl.Float64()]
+    unclear, clear = _unclear_points(as_text, floats)
+    if unclear:
+        types |= dict.fromkeys(unclear, pl.String())
+        n_rows, frame = _read(scan(types), keep)
+    found = from_polars(scan(types).rename(names), n_rows, allowance)
+    if frame is not None:
+        found = Remembered(frame.rename(names)).contents(found)
+    points = clear or options["separator"] == ","
+    return found._replace(shows_points=points, notes=about_repeated(repeated), repeated=repeated)
+
+
+def _read(scan: pl.LazyFrame, keep: bool) -> tuple[int, pl.DataFrame | None]:
+    """The number of rows, and the rows if they are to be kept; raises for a value of another type."""
+    if keep:
+        frame = scan.collect(engine="streaming")
+        return len(frame), frame
+    # Polars maps the whole file to memory to count rows alone, but not to count missing values as well.
+    return _count(scan, pl.all().is_null())[0], None
+
+
+def _widen(types: dict[str, Any], scan: Callable[..., pl.LazyFrame], as_text: pl.LazyFrame) -> None:
+    """Widen every column that loses values with its guessed type, until none does."""
+    _, missing = _count(as_text, pl.all().is_null() | (pl.all() == ""))
+    suspects = [name for name in types if types[name] != pl.String()]
     while suspects:
         _, lost = _count(scan(types, True).select(suspects), pl.all().is_null())
         suspects = [name for name in suspects if lost[name] > missing[name]]
         for name in suspects:
             types[name] = pl.Float64() if types[name] == pl.Int64() else pl.String()
         suspects = [name for name in suspects if types[name] != pl.String()]
-    floats = [name for name in types if types[name] == pl.Float64()]
-    unclear, clear = _unclear_points(as_text, floats)
-    types |= dict.fromkeys(unclear, pl.String())
-    found = from_polars(scan(types).rename(names), n_rows, allowance)
-    points = clear or options["separator"] == ","
-    return found._replace(shows_points=points, notes=about_repeated(repeated), repeated=repeated)
 
 
 def _not_from_the_year(as_text: pl.LazyFrame, names: list[str]) -> list[str]:

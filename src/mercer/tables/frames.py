@@ -31,7 +31,11 @@ BOOLEANS = (bool, np.bool_)
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame of pandas or Polars, or an Arrow table."""
+    """Whether X is a data frame of pandas or Polars, or an Arrow table; raise for one without rows."""
+    if type(X).__name__ == "LazyFrame":
+        raise TableError(
+            "`X` must hold its rows, but a LazyFrame only describes them. Call collect() first."
+        )
     is_one = hasattr(X, "__arrow_c_stream__") or hasattr(X, "iloc")
     return is_one and len(getattr(X, "shape", ())) == 2
 
@@ -104,7 +108,7 @@ def from_matrix(X: Any, names: Sequence[str]) -> pl.DataFrame:
         )
     return pl.DataFrame(
         [
-            _series(name, [None if _is_missing(value) else value for value in column])
+            _series(name, [None if is_missing(value) else value for value in column])
             for name, column in zip(names, A.T.tolist(), strict=True)
         ]
     )
@@ -199,7 +203,7 @@ def _pandas_series(name: str, column: Any) -> pl.Series:
         return pl.Series(name, column.to_numpy(), nan_to_null=True)
     if kind in "iuf":
         return pl.Series(name, column.to_numpy(np.float64, na_value=np.nan), nan_to_null=True)
-    return _series(name, [None if _is_missing(value) else value for value in column.tolist()])
+    return _series(name, [None if is_missing(value) else value for value in column.tolist()])
 
 
 def _series(name: str, values: list[Any]) -> pl.Series:
@@ -234,7 +238,7 @@ def _holds_numbers(column: Any, dtype: Any) -> bool:
     return all(issubclass(kind, (int, float, np.number)) for kind in types)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value stands for none, in pandas, too; that of dates and times is no float."""
     if isinstance(value, float):
         return math.isnan(value)

@@ -20,7 +20,7 @@ from mercer.tables.notation import (
     read_dates,
     stripped,
 )
-from mercer.tables.wording import excerpt, quoted
+from mercer.tables.wording import excerpt, quoted, similar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,9 +79,7 @@ def of_kinds(
     schema, changes = frame.schema, []
     for name, kind in kinds.items():
         if name not in schema:
-            raise TableError(
-                f"The table has no column {quoted(name)}, which the model needs ({NAMES[kind]})."
-            )
+            raise no_column(name, kind, list(schema))
         if kind_of(schema[name]) == kind:
             if kind == "text":
                 changes.append(frame[name].cast(pl.String))
@@ -105,6 +103,14 @@ def of_kinds(
                 f"{excerpt(str(schema[name]))}."
             )
     return _selected(frame, kinds, changes)
+
+
+def no_column(name: str, kind: Kind, names: Sequence[str]) -> TableError:
+    """The error for a column that a table with these names does not have."""
+    return TableError(
+        f"The table has no column {quoted(name)}, which the model needs ({NAMES[kind]})."
+        f"{similar(name, names)}"
+    )
 
 
 def unreadable_rows(

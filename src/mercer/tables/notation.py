@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import category
 
 from mercer.tables.wording import quoted
 
@@ -100,6 +101,13 @@ class Notation:
             digits = digits.str.replace(self.decimal, ".", literal=True)
         sign = parts.negative.replace_strict({True: "-", False: ""}, return_dtype=pl.String)
         return (sign + digits + parts.exponent).cast(pl.Float64, strict=False).alias(text.name)
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether its numbers are amounts, and no labels: money, per cent, with a unit, or thousands."""
+        known = ATTACHED_UNITS | CURRENCIES
+        is_money = any(category(mark) == "Sc" for affix in self.affixes for mark in affix)
+        return bool(self.group) or is_money or any(affix in known for affix in self.affixes)
 
     def describe(self) -> str:
         """The notation in words, without what every number has.

@@ -33,6 +33,8 @@ MARKS = (
     *(("", "."), (",", "."), (" ", "."), ("'", ".")),
     *(("", ","), (".", ","), (" ", ","), ("'", ",")),
 )
+# Whole numbers as they are in columns of codes, too.
+PLAIN_DIGITS = r"^[-+]?\d+$"
 # Digits that are a number with a fraction, or a thousand times as many.
 UNCLEAR_DIGITS = r"^[1-9]\d{0,2}[.,]\d{3}$"
 DAYS_FIRST = ("%d/%m/%Y", "%d-%m-%Y", "%d/%m/%y", "%d-%m-%y")
@@ -47,6 +49,8 @@ CLOCKS = (
 )
 # Text is doubtful if at least this share of its values, but not all, are numbers.
 DOUBTFUL_SHARE = 0.9
+# Labels are hardly ever dates, so a smaller share of those will do.
+DOUBTFUL_DATES = 0.5
 FEWEST_DOUBTFUL = 10
 # Values after which a column without numbers and dates is given up.
 ENOUGH_VALUES = 10_000
@@ -79,6 +83,7 @@ class Recognised:
 
     notations: dict[str, Notation] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)  # why a column that looks like numbers is text
+    date_doubts: dict[str, str] = field(default_factory=dict)  # why one that looks like dates is
     notes: tuple[str, ...] = ()
     decimal: str | None = None  # the mark before fractions, if it was said or all columns agree
 
@@ -89,11 +94,14 @@ def recognise(
     """Find the columns of numbers and dates among those of text, in one pass over them."""
     evidence = _gather(table, names, wishes.text)
     decimal, dates = _settled(table, evidence, wishes)
-    notations, doubts = {}, {}
+    notations, doubts, date_doubts = {}, {}, {}
     for name, found in evidence.items():
         forced = name in wishes.number
         if found.date_forms:
             notations[name] = found.dates(table.name, name, dates, ways_out.dates)
+        elif found.date_fault is not None and not forced:
+            row, value = found.date_fault
+            date_doubts[name] = f"row {row + 1:,} holds {quoted(value)}"
         elif found.n_number and (forced or found.is_number or found.is_doubtful):
             doubt = found.doubt(forced)
             if doubt is None:
@@ -108,7 +116,7 @@ def recognise(
                 f"The column {quoted(name)} has no numbers: row {found.other[0] + 1:,} holds "
                 f"{quoted(found.other[1])}. Leave it out of --number."
             )
-    return Recognised(notations, doubts, tuple(_notes(notations, evidence)), decimal)
+    return Recognised(notations, doubts, date_doubts, tuple(_notes(notations, evidence)), decimal)
 
 
 def written_numbers(what: str, values: pl.Series, decimal: str | None, way_out: str) -> Notation | None:
@@ -134,9 +142,13 @@ class _Evidence:
         self.fits: Counter[tuple[str, str]] = Counter()  # numbers that each pair of marks fits
         self.affixes: Counter[str] = Counter()
         self.date_counts: dict[str, int] | None = None
+        self.date_faults: dict[str, tuple[int, str]] = {}  # row and first value not in each format
         self.unclear: tuple[int, str] | None = None  # row and value of a number with two readings
         self.other: tuple[int, str] = (0, "")  # row and value of the first that is no number
         self.first: tuple[int, str] = (0, "")
+        self.telling: tuple[int, str] | None = None  # row and first value with a mark or a unit
+        self.bracketed: tuple[int, str] | None = None  # row and first value in parentheses
+        self.is_formatted = False  # some numbers are not plain digits
         self.has_codes = False  # numbers with leading zeros
         self.has_marks = False  # of decimals or groups
 
@@ -160,7 +172,10 @@ class _Evidence:
         if self.date_counts is None:
             self.date_counts = dict.fromkeys(_date_forms(bare_known[0]), 0)
         for form in self.date_counts:
-            self.date_counts[form] += int(n.filter(read_dates(distinct, form).is_not_null()).sum())
+            fits = read_dates(distinct, form).is_not_null()
+            self.date_counts[form] += int(n.filter(fits).sum())
+            if form not in self.date_faults and not fits.all():
+                self.date_faults[form] = _first_of(distinct.filter(~fits), bare, start)
 
     def _add_numbers(self, distinct: pl.Series, n: pl.Series, bare: pl.Series, start: int) -> None:
         parts = split(distinct)
@@ -171,6 +186,7 @@ class _Evidence:
         if not number.any():
             return
         n, digits, affix = n.filter(number), parts.digits.filter(number), parts.affix.filter(number)
+        numbers = distinct.filter(number)
         self.n_number += int(n.sum())
         for name, count in pl.DataFrame({"a": affix, "n": n}).group_by("a").agg(pl.sum("n")).iter_rows():
             self.affixes[name] += count
@@ -178,14 +194,21 @@ class _Evidence:
             self.fits[marks] += int(n.filter(digits.str.contains(digits_pattern(*marks))).sum())
         self.has_codes = self.has_codes or bool(digits.str.contains(r"^0\d+$").any())
         self.has_marks = self.has_marks or bool(digits.str.contains(r"\D").any())
+        self.is_formatted = self.is_formatted or not numbers.str.contains(PLAIN_DIGITS).all()
         unclear = digits.str.contains(UNCLEAR_DIGITS)
         if self.unclear is None and unclear.any():
-            self.unclear = _first_of(distinct.filter(number).filter(unclear), bare, start)
+            self.unclear = _first_of(numbers.filter(unclear), bare, start)
+        telling = (affix != "") | digits.str.contains(r"[^\d.]")
+        if self.telling is None and telling.any():
+            self.telling = _first_of(numbers.filter(telling), bare, start)
+        bracketed = numbers.str.starts_with("(")
+        if self.bracketed is None and bracketed.any():
+            self.bracketed = _first_of(numbers.filter(bracketed), bare, start)
 
     @property
     def is_number(self) -> bool:
         """Whether all values are numbers, written so that the column is more than one of codes."""
-        formatted = self.has_marks or self.n_without > 0 or set(self.affixes) != {""}
+        formatted = self.is_formatted or self.n_without > 0
         return 0 < self.n_number == self.n_known and formatted and not self.has_codes
 
     @property
@@ -198,6 +221,14 @@ class _Evidence:
         """The formats of dates that fit all values."""
         counts = self.date_counts or {}
         return [form for form in counts if counts[form] == self.n_known > 0]
+
+    @property
+    def date_fault(self) -> tuple[int, str] | None:
+        """Row and first value that is not written as most others, which are dates."""
+        counts = self.date_counts or {}
+        form = max(counts, key=counts.__getitem__, default="")
+        most = self.n_known >= FEWEST_DOUBTFUL and counts.get(form, 0) >= DOUBTFUL_DATES * self.n_known
+        return self.date_faults.get(form) if most else None
 
     @property
     def marks(self) -> list[tuple[str, str]]:
@@ -321,7 +352,8 @@ def _notes(notations: dict[str, Notation], evidence: dict[str, _Evidence]) -> It
             continue
         what = f"dates, {how}," if notation.date else f"numbers with {how}"
         verb = "is" if len(names) == 1 else "are"
-        example = (evidence[names[0]].unclear or evidence[names[0]].first)[1]
+        seen = evidence[names[0]]
+        example = (seen.first if notation.date else seen.unclear or seen.telling or seen.first)[1]
         count = count_columns(len(names))
         yield f"{count} {verb} read as {what} such as {quoted(example)}: {listed(names)}"
     for name, notation in notations.items():
@@ -333,6 +365,9 @@ def _notes(notations: dict[str, Notation], evidence: dict[str, _Evidence]) -> It
                 f"{found.n_known - found.n_number:,} of {found.n_known:,} values, the first "
                 f"{quoted(value)} in row {row + 1:,}"
             )
+        if found.bracketed is not None:
+            value = quoted(found.bracketed[1])
+            yield f"numbers in parentheses in {quoted(name)}, such as {value}, are negative"
         units = [affix for affix in notation.affixes if affix]
         if units and "" in found.affixes:
             yield (

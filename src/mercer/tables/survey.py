@@ -60,10 +60,16 @@ def fit_columns(
     """
     target = table.target_named(target)
     table.require([target, *keep, *drop, *categorical, *wishes.number, *([weight] if weight else [])])
+    for option, named in (("--drop", drop), ("--keep", keep), ("--weight", [weight])):
+        if target in named:
+            raise TableError(
+                f"{option} names {quoted(target)}, which is the target. Leave it out, or choose another "
+                "--target."
+            )
     names = [name for name in table.names if name not in (target, weight) and name not in drop]
     texts = {*categorical, *wishes.text, *((target,) if task == "classification" else ())}
     found = recognise(table, [*names, target], replace(wishes, text=texts))
-    survey, aim = Survey(names, found.notations), TargetSurvey(target)
+    survey, aim = Survey(names, found.notations), TargetSurvey(target, found.notations.get(target))
     if target in found.doubts and task is None:
         raise TableError(
             f"Most values of the target {quoted(target)} are numbers, but {found.doubts[target]}. "
@@ -98,10 +104,11 @@ def fit_columns(
 
 
 def doubts_of(found: Recognised, target: str | None = None) -> Iterator[str]:
-    """Notes on columns but the target that look like numbers and are text."""
-    for name, doubt in found.doubts.items():
-        if name != target:
-            yield f"{quoted(name)} {READ_AS_TEXT} numbers: {doubt}"
+    """Notes on columns but the target that look like numbers or dates and are text."""
+    for kind, doubts in (("numbers", found.doubts), ("dates", found.date_doubts)):
+        for name, doubt in doubts.items():
+            if name != target:
+                yield f"{quoted(name)} {READ_AS_TEXT} {kind}: {doubt}"
 
 
 class Survey:

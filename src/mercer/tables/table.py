@@ -31,6 +31,8 @@ class Contents(NamedTuple):
     shows_points: bool = False  # its numbers have decimal points, as far as they show
     notes: tuple[str, ...] = ()  # on how the file was read
     repeated: frozenset[str] = frozenset()  # names that several columns had
+    forget: tuple[Callable[[], None], ...] = ()  # free the memory in which rows are kept
+    doubtful_header: bool = False  # the first line may be data
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Table:
     shows_points: bool = False
     notes: tuple[str, ...] = ()
     repeated: frozenset[str] = frozenset()
+    kept: tuple[Callable[[], None], ...] = field(default=(), repr=False, compare=False)
+    doubtful_header: bool = False
     # Owner of the temporary files that `read` needs; they are deleted with it.
     files: object = field(default=None, repr=False, compare=False)
 
@@ -72,8 +76,13 @@ class Table:
 
     def part(self, first: int, stop: int) -> Table:
         """Some of the rows as a table of their own; of most formats, no others are read."""
-        read = _between(self.read, first, stop) if self.cut is None else self.cut(first, stop)
+        read = between(self.read, first, stop) if self.cut is None else self.cut(first, stop)
         return replace(self, n_rows=stop - first, read=read, cut=None)
+
+    def forget(self) -> None:
+        """Free the memory in which rows are kept between passes; the file is read in later ones."""
+        for free in self.kept:
+            free()
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if one of these columns does not exist."""
@@ -82,15 +91,20 @@ class Table:
         if absent is not None:
             raise TableError(
                 f"{self.name} has no column {quoted(absent)}. {meant(absent, self.names)}Its columns "
-                f"are {listed(self.names)}."
+                f"are {listed(self.names)}.{self._about_header()}"
             )
+
+    def _about_header(self) -> str:
+        """A way out for a file whose names seem to be values."""
+        hint = " If these are values, use --no-header; columns are then called 'x0', 'x1' and so on."
+        return hint if self.doubtful_header else ""
 
     def target_named(self, target: str | None) -> str:
         """The name of the target, "y" by default; raise if there is no such column, or several."""
         if target is None and DEFAULT_TARGET not in self.names:
             raise TableError(
                 f"{self.name} has no column {DEFAULT_TARGET!r}, the default target. Name the column to "
-                f"predict with --target: {listed(self.names)}."
+                f"predict with --target: {listed(self.names)}.{self._about_header()}"
             )
         found = DEFAULT_TARGET if target is None else target
         self.require([found])
@@ -102,7 +116,7 @@ class Table:
         return found
 
 
-def _between(read: Reader, first: int, stop: int) -> Reader:
+def between(read: Reader, first: int, stop: int) -> Reader:
     """A reader that drops all rows but those from `first` to before `stop`."""
 
     def some(columns: tuple[str, ...], rows: int) -> Iterator[pl.DataFrame]:
@@ -143,4 +157,5 @@ def with_labels(table: Table, labels: Table) -> Table:
         return with_labels(table.part(first, stop), labels.part(first, stop)).read
 
     names = (*(name for name in table.names if name != target), target)
-    return replace(table, names=names, read=read, cut=cut, files=(table, labels))
+    kept = (*table.kept, *labels.kept)
+    return replace(table, names=names, read=read, cut=cut, kept=kept, files=(table, labels))

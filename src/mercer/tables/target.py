@@ -8,6 +8,7 @@ from mercer.tables.columns import Task
 from mercer.tables.counts import Counts
 from mercer.tables.errors import TableError
 from mercer.tables.kinds import Kind, kind_of, known
+from mercer.tables.notation import Notation
 from mercer.tables.wording import excerpt, quoted
 
 # Whole numbers are labels rather than amounts if at most this many are distinct, with two rows each on
@@ -20,8 +21,9 @@ MOST_CLASSES = 10_000
 class TargetSurvey:
     """Collects what the target column holds, a chunk at a time."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, notation: Notation | None = None) -> None:
         self.name = name
+        self.is_amount = notation is not None and notation.is_amount
         self.kind: Kind | None = None
         self.counts = Counts()
         self.fractions = False
@@ -59,9 +61,11 @@ class TargetSurvey:
                 f'The task must be "classification" or "regression". Got {forced!r} instead.'
             )
         words = {"text": "labels", "boolean": "booleans"}.get(str(self.kind), "whole numbers")
-        found = f"{how_many} distinct {words}"
+        is_amount = self.is_amount and distinct > 2  # two of them may be labels
+        found = f"{how_many} distinct {'amounts' if is_amount else words}"
         as_asked = "" if forced is None else ", as requested"
-        amounts = self.fractions or many or distinct > FEW_DISTINCT or 2 * distinct > rows
+        is_few = distinct <= FEW_DISTINCT and 2 * distinct <= rows
+        amounts = self.fractions or many or is_amount or not is_few
         if forced == "regression" or (forced is None and self.kind == "number" and amounts):
             if self.kind == "text":
                 raise TableError(

@@ -85,6 +85,29 @@ def look(stream: BinaryIO, separator: str) -> Lines:
     return Lines(count, comments, even)
 
 
+class NewLines:
+    """A stream with new lines in place of carriage returns."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        return self.stream.read(size).replace(b"\r", b"\n")
+
+
+def with_new_lines(file: Path, temporary: TemporaryFiles) -> Path:
+    """A copy of a file whose lines end with a carriage return alone, with usual ends."""
+    with file.open("rb") as stream:
+        return temporary.copy(NewLines(stream), "ended")
+
+
+def without_first_line(file: Path, temporary: TemporaryFiles) -> Path:
+    """A copy without the first line."""
+    with file.open("rb") as stream:
+        stream.readline()
+        return temporary.copy(stream, "shortened")
+
+
 def without_comments(
     file: Path, separator: str, temporary: TemporaryFiles
 ) -> tuple[Path, tuple[int, ...]]:

@@ -49,11 +49,26 @@ def meant(name: str, names: Sequence[str]) -> str:
     >>> meant("Incom", ["age", "income"]), meant("colour", ["age", "income"])
     ("Did you mean 'income'? ", '')
     """
+    found = _closest(name, names)
+    return "" if found is None else f"Did you mean {quoted(found)}? "
+
+
+def similar(name: str, names: Sequence[str]) -> str:
+    """What to do if a column that is needed has a name that resembles another; empty without one.
+
+    >>> similar("income", ["age", "Income"]), similar("income", ["age", "size"])
+    (" If 'Income' is meant, rename it.", '')
+    """
+    found = _closest(name, names)
+    return "" if found is None else f" If {quoted(found)} is meant, rename it."
+
+
+def _closest(name: str, names: Sequence[str]) -> str | None:
     folded: dict[str, str] = {}
     for one in names[:MOST_SIMILAR_NAMES]:
         folded.setdefault(one.strip().casefold(), one)
     close = get_close_matches(name.strip().casefold()[:LONGEST_EXCERPT], folded, 1, ALIKE)
-    return f"Did you mean {quoted(folded[close[0]])}? " if close else ""
+    return folded[close[0]] if close else None
 
 
 def count_columns(count: int) -> str:

@@ -43,8 +43,11 @@ class ConsoleProgress:
             self._start = time.perf_counter()
         if self._due():
             left = self._left(batch, n_batches)
-            text = f"epoch {epoch}  {_bar(batch, n_batches)} batch {batch}/{n_batches}"
-            self._show(f"{text}  loss {in_digits(loss)}{self._score}  {left:.0f} s left in this epoch")
+            count = f"batch {batch}/{n_batches}  loss {in_digits(loss)}{self._score}"
+            count = f"{count}  {left:.0f} s left in this epoch"
+            whole = f"epoch {epoch}  {_bar(batch, n_batches)} {count}"
+            # On a narrow terminal the numbers say more than the bar.
+            self._show(whole if len(whole) < _width() else f"epoch {epoch}  {count}")
 
     def on_epoch(self, epoch: Epoch) -> None:
         parts = [f"epoch {epoch.number:>3}", f"train loss {in_digits(epoch.train_loss)}"]
@@ -90,8 +93,12 @@ class ConsoleProgress:
             self._notebook.show(text)
         elif self.live:
             # A line that wraps could not be removed again.
-            self.stream.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
+            self.stream.write(CLEAR + text[: _width() - 1])
             self.stream.flush()
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def _bar(done: int, total: int) -> str:
