@@ -161,3 +161,20 @@ def test_one_row_takes_a_millisecond_at_most(kernel, scale):
             best[one] = min(best[one], (time.thread_time() - start) / 100)
     assert best[model] < 1e-3
     assert best[model] < 2.5 * best[others]  # 1.4 to 1.7 where nothing else runs
+
+
+@pytest.mark.slow
+def test_one_row_of_a_frame_takes_three_milliseconds_at_most():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(2_000, 20)), columns=[f"c{i}" for i in range(20)])
+    table["c3"] = rng.choice(["red", "green", "blue"], 2_000)
+    given = {"bandwidth": 5.0, "ridge": 0.01, "random_state": 0, "early_stopping": False}
+    model = KernelRegressor("laplacian", **given).fit(table, table["c0"] ** 2)
+    best = np.inf
+    for _ in range(10):
+        start = time.thread_time()
+        for i in range(20):
+            model.predict(table.iloc[i : i + 1])
+        best = min(best, (time.thread_time() - start) / 20)
+    assert best < 3e-3
