@@ -49,7 +49,7 @@ LAYERS = (
     (("engine",), "the method without scikit-learn"),
     (("tables",), "data files, and columns of any kind as features"),
     (("estimators",), "KernelClassifier and KernelRegressor"),
-    (("displays", "metrics"), "scores, plots"),
+    (("displays", "metrics", "short_labels"), "scores, plots, labels that fit"),
     (("explorer", "report"), "the page for exploring data; the HTML report"),
     (("serve",), "predictions over HTTP"),
     (("cli",), "the command line"),

@@ -81,6 +81,9 @@ def test_a_row_with_one_feature_times_a_thousand_is_noted_and_marked(run, fitted
     _, out, err = run("predict", fitted / "price.mercer", tmp_path / "odd.csv", "--far")
     assert "note: row 17 is far from everything that the model was trained on" in err
     assert [row["far"] for row in rows_of(out)][16] == "true"
+    assert "--far" not in err  # it was given
+    _, out, err = run("predict", fitted / "price.mercer", tmp_path / "odd.csv")
+    assert "no better than a guess; --far marks such rows" in err
 
 
 def test_fit_and_evaluate_measure_the_intervals(run, fitted, tmp_path):

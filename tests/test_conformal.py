@@ -13,8 +13,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 
 import mercer
 from mercer import Checkpoint, KernelClassifier, KernelRegressor, TimeLimit
+from mercer.estimators.calibration import far_shares
 from mercer.estimators.conformal import conformal_quantile, interval_bounds, mass_above, tail_share
+from mercer.model import landmarks as landmarks_module
 from mercer.model.difficulty import DIFFICULTY_RIDGES, SMALLEST_ERROR, fit_difficulty
+from mercer.model.landmarks import FIRST_LANDMARKS, beyond_range, landmarks, nearness
 
 CLEAR = "There are no rows to take the coverage from"
 
@@ -257,6 +260,49 @@ def test_a_row_with_one_feature_times_a_thousand_is_far(rng, kernel, scale):
     row = np.median(X, axis=0)
     assert not model.is_far([row])[0]
     assert model.is_far([row * [1, 1000, 1]])[0]
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "gaussian", "l1_laplacian", "neural_tangent"])
+def test_far_rows_are_those_that_a_comparison_with_all_landmarks_finds(rng, kernel):
+    X = np.concatenate([rng.normal(size=(600, 3)), rng.normal(size=(400, 3)) * 4])
+    model = KernelRegressor(kernel, bandwidth=2.0, ridge=0.1, scale=False, early_stopping=False)
+    model.fit(X[::2], X[::2, 0]).calibrate(X[2::4] + 0.1, X[2::4, 0])
+    new = np.concatenate([X[1::2], X[1::20] * 3, X[1:20:2] * 1000])
+    machine, calibration = model.machine_, model._calibration
+    near = nearness(machine.kernel, machine.points(new), landmarks(machine)).numpy()
+    assert len(landmarks(machine)) > FIRST_LANDMARKS
+    for rate in (0.01, 0.1, 0.5, 0.99):
+        plain = calibration.far_share(near)
+        quick = far_shares(machine, calibration, new, rate)
+        far = plain <= rate
+        assert far.any()
+        np.testing.assert_array_equal(quick[far], plain[far])
+        assert (quick[~far] > rate).all()
+        np.testing.assert_array_equal(model.is_far(new, rate), far)
+
+
+def test_ordinary_rows_are_compared_with_few_landmarks(noisy, monkeypatch):
+    model, X, _ = noisy
+    pairs = 0
+
+    def counted(kernel, points, marks):
+        nonlocal pairs
+        pairs += len(points) * len(marks)
+        return nearness(kernel, points, marks)
+
+    monkeypatch.setattr(landmarks_module, "nearness", counted)
+    model.is_far(X[1000:])
+    assert pairs < 0.2 * 4000 * len(landmarks(model.machine_))
+
+
+def test_numbers_by_rank_are_far_outside_from_one_range_beyond_theirs(rng):
+    X = np.column_stack([rng.uniform(0, 2, 300), rng.normal(size=300)])
+    X[0, 0], X[1, 0] = 0, 2
+    model = KernelRegressor("laplacian", scale="rank", random_state=0).fit(X, X[:, 1])
+    inside, outside = [[-1.9, 0], [3.9, 0], [1, 0]], [[-2.1, 0], [4.1, 0]]
+    found = beyond_range(model.machine_.inputs, np.array(inside + outside), 1.0)
+    assert found.tolist() == [False] * 3 + [True] * 2
+    assert model.is_far(outside).all()
 
 
 def test_a_training_row_is_not_its_own_neighbour_when_distances_are_calibrated(rng):

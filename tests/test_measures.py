@@ -8,12 +8,15 @@ from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
     log_loss,
+    precision_recall_fscore_support,
     roc_auc_score,
 )
 
 from mercer.cli.printing import show
 from mercer.cli.score_screen import score_lines
 from mercer.metrics import class_places, measure
+from mercer.report import Evaluation
+from mercer.report.ranking import curves
 
 
 @pytest.fixture
@@ -33,6 +36,29 @@ def test_measures_of_probabilities_equal_those_of_scikit_learn(two):
     assert found.ranking.average_precision == pytest.approx(average_precision_score(truth, p))
     assert found.log_loss == pytest.approx(log_loss(y, probabilities))
     assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
+
+
+def test_recall_and_precision_of_each_class_equal_those_of_scikit_learn(two):
+    y, predicted, probabilities, classes = two
+    found = measure("classification", y, predicted, probabilities, classes)
+    precision, recall, _, rows = precision_recall_fscore_support(y, predicted, labels=classes)
+    assert [one.label for one in found.classes] == classes.tolist()
+    assert [one.rows for one in found.classes] == rows.tolist()
+    assert [one.recall for one in found.classes] == pytest.approx(recall)
+    assert [one.precision for one in found.classes] == pytest.approx(precision)
+
+
+def test_the_report_has_both_curves_of_the_rarer_of_two_classes(two, rng):
+    y, predicted, probabilities, classes = two
+    found = Evaluation(y, predicted, probabilities, np.arange(1, 3001), "a.csv")
+    page, ranked = curves(classes, found), measure("classification", *two).ranking
+    assert "ROC curve of yes" in page
+    assert "Precision and recall of yes" in page
+    assert f"(AUC) is {ranked.auc:.3f}" in page
+    assert f"average precision is {ranked.average_precision:.3f}" in page
+    three = np.array(["a", "b", "c"])
+    labels, p = rng.choice(three, 60), rng.dirichlet(np.ones(3), 60)
+    assert curves(three, Evaluation(labels, labels, p, np.arange(1, 61), "a.csv")) == ""
 
 
 def test_many_classes_have_a_log_loss_and_no_ranking(rng):

@@ -7,9 +7,11 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from sklearn.svm import SVC
 
 from mercer import KernelClassifier, KernelRegressor
+from mercer.data.one_row import OneRowInputs
 from mercer.model import machine as machine_module
 
 KERNELS = [
@@ -111,15 +113,45 @@ def test_threads_predict_at_once(data):
     assert not wrong
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_one_row_is_prepared_as_among_others(data, absolute):
+    """Ranks with ties at both ends, constants, categories known and not, and rows beyond reach."""
+    X, Y = data
+    X = X.copy()
+    X[:, 5] = np.round(X[:, 5])
+    kernel = "l1_laplacian" if absolute else "laplacian"
+    given = {"bandwidth": 3.0, "ridge": 0.1, "random_state": 0}
+    for prepared in (
+        {"scale": False},
+        {"scale": True},
+        {"scale": "rank"},
+        {"scale": "rank", "categorical_features": [2, 5]},
+    ):
+        machine = KernelRegressor(kernel, **given, **prepared).fit(X, Y).machine_
+        reach = machine.kernel.reach(machine.alpha.dtype)
+        assert OneRowInputs.suits(machine.inputs)
+        one = OneRowInputs(machine.inputs, reach)
+        for dtype in (torch.float64, torch.float32):
+            for row in torch.from_numpy(rows(X)).to(dtype).nan_to_num_(posinf=1e30, neginf=-1e30):
+                z, beyond = one.at(row[None])
+                whole, others = machine.inputs.reachable(row[None], reach)
+                assert torch.equal(z, whole)
+                assert torch.equal(beyond, others)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "l1_laplacian"])
-def test_one_row_takes_a_millisecond_at_most(kernel):
+@pytest.mark.parametrize("scale", [True, "rank"])
+def test_one_row_takes_a_millisecond_at_most(kernel, scale):
     """In seconds of the processor, since a machine that is shared adds others."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2_000, 20))
     y = (np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=2_000) > 0).astype(int)
-    model = KernelClassifier(kernel, bandwidth=5.0, ridge=0.01, scale=True, random_state=0).fit(X, y)
-    others = SVC(C=0.1).fit(X, y)
+    given = {"bandwidth": 5.0, "ridge": 0.01, "random_state": 0, "early_stopping": False}
+    model = KernelClassifier(kernel, scale=scale, **given).fit(X, y)
+    others = SVC(C=1e-3, gamma=5.0).fit(X, y)
+    assert len(model.machine_.centres) == 2_000
+    assert len(others.support_) > 1_990
     best = {model: np.inf, others: np.inf}
     for _ in range(10):
         for one in best:
@@ -128,4 +160,21 @@ def test_one_row_takes_a_millisecond_at_most(kernel):
                 one.predict(X[i : i + 1] + 0.1)
             best[one] = min(best[one], (time.thread_time() - start) / 100)
     assert best[model] < 1e-3
-    assert best[model] < 3 * best[others]
+    assert best[model] < 2.5 * best[others]  # 1.4 to 1.7 where nothing else runs
+
+
+@pytest.mark.slow
+def test_one_row_of_a_frame_takes_three_milliseconds_at_most():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(2_000, 20)), columns=[f"c{i}" for i in range(20)])
+    table["c3"] = rng.choice(["red", "green", "blue"], 2_000)
+    given = {"bandwidth": 5.0, "ridge": 0.01, "random_state": 0, "early_stopping": False}
+    model = KernelRegressor("laplacian", **given).fit(table, table["c0"] ** 2)
+    best = np.inf
+    for _ in range(10):
+        start = time.thread_time()
+        for i in range(20):
+            model.predict(table.iloc[i : i + 1])
+        best = min(best, (time.thread_time() - start) / 20)
+    assert best < 3e-3

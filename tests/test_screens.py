@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mercer.cli import printing, score_screen, worst_rows
-from mercer.cli.labels import short
+from mercer.cli.labels import short, short_labels
 from mercer.cli.measuring import is_useless
 from mercer.cli.score_screen import measured_lines
 from mercer.kernels import Gaussian
@@ -19,6 +20,7 @@ from mercer.metrics import measure
 from mercer.report import Coverage, Evaluation, RowValues
 from mercer.report.confusion import confusion
 from mercer.report.coverage import coverage
+from mercer.report.worst import worst_labels
 from mercer.training.events.console import ConsoleProgress
 from mercer.training.history import Epoch
 
@@ -28,6 +30,13 @@ LONG = [
     "Vereinigte Arbeitsgemeinschaft der Donaudampfschifffahrtsgesellschaft (Außenstelle Süd)",
     "שלום עולם זה תווית ארוכה מאוד בעברית שנועדה לבדוק תצוגה מימין לשמאל",
     "a label\nwith a line break and\ttabs, long enough to be too long for any table",
+]
+# They begin and end alike, and differ by a word in the middle.
+ALIKE = [
+    f"Department of {subject} and {view} studies, {place} campus of the University of the North"
+    for subject in ("Applied Mathematics", "Comparative Literature", "Molecular Biology")
+    for view in ("Environmental", "Administrative", "Historical")
+    for place in ("Riverside", "Old Town", "Hill", "Harbour", "Island")
 ]
 MANY = [f"family of plants/{i:03d} {'x' * 60} end" for i in range(250)]
 NAMES = ("median_income_of_the_households_in_the_block_group", "longitude", "latitude", "age")
@@ -68,7 +77,7 @@ def evaluated(labels, rng, m=600):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("labels", [LONG, MANY])
+@pytest.mark.parametrize("labels", [LONG, MANY, ALIKE])
 def test_classes_and_mistakes_take_one_line_each(screen, monkeypatch, rng, labels, width):
     found = lines(screen, monkeypatch, *evaluated(labels, rng), width)
     assert max(cell_len(line) for line in found) <= width
@@ -92,8 +101,33 @@ def test_labels_are_shortened_to_columns_of_the_screen_and_keep_both_ends():
         assert cell_len(short(label, 24)) <= 24
         assert "\n" not in short(label, 200)
     assert short(LONG[1], 24).endswith("Süd)")
-    assert short("family of plants/017 x", 12, skipped=17) == "…017 x"
-    assert short("short", 12, skipped=3) == "short"
+    names = short_labels([*MANY, "family of plants/short"])
+    assert names.at(MANY[17], 12) == "…017 xx… end"
+    assert names.at("family of plants/short", 22) == "family of plants/short"
+    assert names.at("a label of another table", 12) == "a label…able"
+    assert short_labels([]).at("a label of no table", 12) == "a label…able"
+
+
+@pytest.mark.parametrize("width", [20, 24, 30, 70])
+def test_labels_that_differ_in_the_middle_can_be_told_apart(width):
+    names = short_labels(ALIKE)
+    shown = [names.at(label, width) for label in ALIKE]
+    assert len(set(shown)) == len(ALIKE)
+    assert max(map(cell_len, shown)) <= width
+
+
+def test_labels_that_differ_in_the_middle_can_be_told_apart_in_the_report(rng):
+    found, _ = evaluated(ALIKE, rng)
+    for page in (confusion(np.array(ALIKE), found), worst_labels(found)):
+        shown = set(re.findall("<bdi>(.*?)</bdi>", page)) - {"(empty)"}
+        clear = [label for label in shown if sum(_fits(label, whole) for whole in ALIKE) <= 1]
+        assert len(clear) == len(shown)
+
+
+def _fits(shown, whole):
+    """Whether a shortened label may be that label."""
+    parts = [re.escape(part) + r"\w*" for part in re.split("[… ]+", shown) if part]
+    return re.search(r"\b" + r"\b.*\b".join(parts), whole) is not None
 
 
 def test_the_labels_of_a_matrix_can_be_told_apart(rng):
@@ -143,3 +177,13 @@ def test_intervals_of_one_width_have_no_table_of_widths(rng):
     assert "<table" not in coverage(evaluation)
     wider = replace(evaluation, coverage=replace(found, widths=widths * rng.uniform(1, 2, 400)))
     assert "<table" in coverage(wider)
+
+
+def test_every_row_is_in_the_table_of_set_sizes(rng):
+    sizes = rng.integers(1, 40, 500)
+    found = Coverage(0.9, rng.random(500) < 0.9, sizes)
+    y, p = np.zeros(500), np.full((500, 40), 1 / 40)
+    page = coverage(Evaluation(y, y, p, np.arange(1, 501), "a.csv", coverage=found))
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert [cells[i] for i in range(0, len(cells), 3)] == ["1", "2", "3", "4", "5 to 39"]
+    assert sum(int(cells[i]) for i in range(1, len(cells), 3)) == 500

@@ -21,14 +21,15 @@ class FarRows:
     """Counts far rows while a table is predicted."""
 
     rate_of_model: float
+    marked: bool = False  # they are marked in the result already
     rows: int = 0
     far: list[int] = field(default_factory=list)  # their numbers, from 1
     beyond: list[int] = field(default_factory=list)  # those that are out of all proportion
 
     @classmethod
-    def of(cls, model: Model) -> FarRows | None:
+    def of(cls, model: Model, marked: bool = False) -> FarRows | None:
         """None for a model that cannot tell."""
-        return cls(far_rate(model)) if model.is_calibrated else None
+        return cls(far_rate(model), marked) if model.is_calibrated else None
 
     def add(self, shares: NDArray[np.float64]) -> None:
         """More rows, of which these shares of ordinary rows are as far out."""
@@ -46,5 +47,5 @@ class FarRows:
         rows += "" if len(named) == 1 else f"{named[0]:,}, are"
         return [
             f"{rows} far from everything that the model was trained on, so the prediction may be no "
-            "better than a guess; --far marks such rows"
+            f"better than a guess{'' if self.marked else '; --far marks such rows'}"
         ]

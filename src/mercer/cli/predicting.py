@@ -151,7 +151,7 @@ def predict(
     for name in copied:
         if name in taken:
             raise CallError(f"--with cannot copy a column named {name!r}: the result has that name.")
-    far_rows = FarRows.of(model)
+    far_rows = FarRows.of(model, far)
     notes: dict[str, None] = {}
     progress = Progress()
     count = 0

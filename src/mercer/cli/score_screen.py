@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from mercer.cli.labels import LABEL_WIDTH, short
+from mercer.cli.labels import LABEL_WIDTH, short, short_labels
 from mercer.cli.printing import screen_width, text
 from mercer.cli.worst_rows import worst_data, worst_lines
 from mercer.metrics import ClassificationMeasures, Measures
 from mercer.report import Coverage, Evaluation
-from mercer.report.markup import common_beginning
 from mercer.report.numbers import number
 
 # Classes listed on a screen; of more, those with the most mistakes.
@@ -125,7 +124,7 @@ def _class_table(measures: ClassificationMeasures) -> list[Any]:
         worst = sorted(shown, key=lambda one: one.rows * (1 - (one.recall or 0)), reverse=True)
         shown = worst[:MOST_CLASSES_LISTED]
     room = (screen_width() - FIGURES_WIDTH) // 2
-    shared = common_beginning(one.label for one in measures.classes)
+    names = short_labels(one.label for one in measures.classes)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("class", no_wrap=True)
     for name in ("rows", "recall", "precision"):
@@ -133,9 +132,9 @@ def _class_table(measures: ClassificationMeasures) -> list[Any]:
     table.add_column("most often confused with", no_wrap=True)
     for one in shown:
         times = f" ({one.mistakes:,} ×)"
-        instead = short(one.mistaken_for, min(LABEL_WIDTH, room - len(times)), shared) + times
+        instead = names.at(one.mistaken_for, min(LABEL_WIDTH, room - len(times))) + times
         rates = ("–" if v is None else f"{100 * v:.1f} %" for v in (one.recall, one.precision))
-        label = text(short(one.label, min(LABEL_WIDTH, room), shared))
+        label = text(names.at(one.label, min(LABEL_WIDTH, room)))
         table.add_row(label, f"{one.rows:,}", *rates, text(instead if one.mistakes else ""))
     rest = len(measures.classes) - len(shown)
     if not rest:

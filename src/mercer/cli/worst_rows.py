@@ -9,12 +9,11 @@ from typing import Any
 from rich.table import Table
 
 from mercer.cli.choices import Model
-from mercer.cli.labels import short
+from mercer.cli.labels import short_labels
 from mercer.cli.printing import screen_width, text
 from mercer.cli.sources import Source
 from mercer.estimators.features import features_of
 from mercer.report import Evaluation, RowValues, worst_rows
-from mercer.report.markup import common_beginning
 from mercer.report.numbers import number, probability
 from mercer.tables.columns import Columns
 from mercer.tables.kinds import as_written
@@ -84,14 +83,14 @@ def worst_lines(evaluation: Evaluation) -> list[Any]:
     classes = evaluation.probabilities is not None or evaluation.y.dtype.kind not in "fiu"
     below = classes and screen_width() < WIDE_SCREEN
     lines: list[Any] = []
-    shared = common_beginning([*evaluation.y, *evaluation.predicted]) if classes else 0
+    names = short_labels([*evaluation.y, *evaluation.predicted] if classes else [])
     table = _table(classes, values=not below)
     for i in worst:
         sure = evaluation.confidence
         rate = [] if not classes else ["" if sure is None else probability(float(sure[i]))]
         pair = [evaluation.y[i], evaluation.predicted[i]]
         shown = (
-            [short(v, WORST_LABEL_WIDTH, shared) for v in pair]
+            [names.at(v, WORST_LABEL_WIDTH) for v in pair]
             if classes
             else [number(float(v), 4) for v in pair]
         )

@@ -21,7 +21,7 @@ class AllAnswers:
     probabilities: Array | None = None  # (m, n_classes)
     intervals: Array | None = None  # (m, 2)
     sets: Array | None = None  # (m, n_classes)
-    far_shares: Array | None = None  # (m,)
+    far_shares: Array | None = None  # (m,)  exact for rows that are far
 
 
 def all_answers(
@@ -34,7 +34,8 @@ def all_answers(
 ) -> AllAnswers:
     """For rows X; `coverage` asks for intervals or sets, `far` for how far rows are from training."""
     decision = model._decision(X)  # (m, l)
-    predicted, shares = model._targets.decode(decision), model._far_shares(X) if far else None
+    predicted = model._targets.decode(decision)
+    shares = model._far_shares(X, far_rate(model)) if far else None
     if isinstance(model, KernelRegressor):
         intervals = None
         if coverage is not None:

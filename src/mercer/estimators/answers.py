@@ -76,7 +76,7 @@ class Answers:
                 f"Got {calibration.near_weights.sum():,.0f}: ask for a higher rate, or give more rows "
                 "to `calibrate`."
             )
-        return like(self._far_shares(X) <= rate, X)
+        return like(self._far_shares(X, rate) <= rate, X)
 
     def explain(self, X: Any, n_rows: int = 5) -> Explanation:
         """The training rows that weigh most in the prediction of each row, and the nearest ones.
@@ -118,9 +118,10 @@ class Answers:
         """The lowest false-alarm rate that `is_far` can keep; 1 if it cannot tell at all."""
         return 1.0 if self._calibration is None else self._calibration.least_far_share
 
-    def _far_shares(self, X: Any) -> Array:
+    def _far_shares(self, X: Any, rate: float) -> Array:
+        """The share of ordinary rows that are as far out as each row, (m,), exact up to the rate."""
         with self._prepared(X) as (machine, x):
-            return far_shares(machine, self._calibrated(), x)
+            return far_shares(machine, self._calibrated(), x, rate)
 
     @contextmanager
     def _prepared(self, X: Any) -> Iterator[tuple[KernelMachine, Matrix]]:

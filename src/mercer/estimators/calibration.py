@@ -24,7 +24,7 @@ from mercer.estimators.conformal import (
 from mercer.estimators.targets import Labels, Targets, Unseen
 from mercer.files.checks import expect, stored_tensor, stored_tensor_if_any
 from mercer.model.difficulty import DIFFICULTY_LANDMARKS, Difficulty, fit_difficulty
-from mercer.model.landmarks import beyond_range, kernel_matrix, landmarks, nearness
+from mercer.model.landmarks import beyond_range, kernel_matrix, landmarks, nearness, nearness_below
 from mercer.model.machine import KernelMachine
 
 HELD_OUT = "held out"
@@ -83,6 +83,12 @@ class Calibration:
         nearest = float(self.near.min())  # of the farthest row; negative if it is a distance, negated
         limit = nearest * OUT_OF_PROPORTION if nearest > 0 else nearest / OUT_OF_PROPORTION
         return np.where(near < limit, 0.0, tail_share(self.near, self.near_weights, near))
+
+    def near_enough(self, rate: float) -> float:
+        """How near a row is at least if its `far_share` is above the rate."""
+        order = np.argsort(self.near, kind="stable")
+        shares = tail_share(self.near, self.near_weights, self.near[order])  # ascending; the last is 1
+        return float(self.near[order[np.argmax(shares > rate)]])
 
     @property
     def least_far_share(self) -> float:
@@ -146,10 +152,14 @@ def error_sizes(machine: KernelMachine, calibration: Calibration, X: Matrix) -> 
     return found.sizes(kernel_matrix(machine.kernel, machine.points(X), marks)).numpy()
 
 
-def far_shares(machine: KernelMachine, calibration: Calibration, X: Matrix) -> Array:
-    """For each row, the share of rows like those of training that are as far from it, (m,)."""
-    near = nearness(machine.kernel, machine.points(X), landmarks(machine)).numpy()
-    outside = beyond_range(machine.inputs, X).numpy() > FAR_OUTSIDE
+def far_shares(machine: KernelMachine, calibration: Calibration, X: Matrix, rate: float) -> Array:
+    """For each row, the share of rows like those of training that are as far from it, (m,).
+
+    Shares above the rate may be given as 1, which takes much less time.
+    """
+    enough = calibration.near_enough(rate)
+    near = nearness_below(machine.kernel, machine.points(X), landmarks(machine), enough).numpy()
+    outside = beyond_range(machine.inputs, X, FAR_OUTSIDE).numpy()
     return np.where(outside, 0.0, calibration.far_share(near))
 
 

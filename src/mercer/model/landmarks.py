@@ -24,6 +24,12 @@ from mercer.operators.summation import pieces
 MOST_LANDMARKS = 2_000
 # Rows that are compared with them at a time.
 ROWS_COMPARED_AT_ONCE = 1_024
+# Landmarks that rows are compared with first, to find those that have a near one, and by how much their
+# number grows for the rows that are left.
+FIRST_LANDMARKS = 32
+LANDMARK_GROWTH = 4
+# A kernel value rounds differently by the other rows in its block, by much less than this share.
+BLOCK_ROUNDING = 1e-9
 
 
 def landmarks(machine: KernelMachine, count: int = MOST_LANDMARKS) -> Points:
@@ -68,18 +74,46 @@ def nearness(kernel: Kernel, points: Points, marks: Points, own: Tensor | None =
     return found
 
 
-def beyond_range(inputs: Inputs, x: Matrix) -> Tensor:
-    """How far each row lies outside the training range of a number mapped by rank, in ranges, (m,).
+def nearness_below(kernel: Kernel, points: Points, marks: Points, enough: float) -> Tensor:
+    """`nearness` of the rows for which it is below `enough`, (m,), and infinity for most others.
+
+    One landmark that is near enough settles a row, and nearly all rows have one among the first few.
+    """
+    found = torch.full((len(points),), torch.inf, dtype=torch.float64)
+    settled = enough + BLOCK_ROUNDING * abs(enough)
+    left, count = torch.arange(len(points)), min(FIRST_LANDMARKS, len(marks))
+    while count < len(marks) and len(left):
+        some = points[left.to(points.device)]
+        left = left[nearness(kernel, some, marks[:count]) < settled]
+        count *= LANDMARK_GROWTH
+    if len(left):
+        found[left] = nearness(kernel, points[left.to(points.device)], marks)
+    return found
+
+
+def beyond_range(inputs: Inputs, x: Matrix, ranges: float) -> Tensor:
+    """Which rows lie outside the training range of a number mapped by rank by so many ranges, (m,).
 
     Such numbers are mapped to the last rank, so the kernel does not see how far out they are.
     """
-    found = torch.zeros(len(x), dtype=torch.float64)
+    found = torch.zeros(len(x), dtype=torch.bool)
     if inputs.table is None or inputs.table.knots is None:
         return found
-    numbers, knots = inputs.table.numbers, inputs.table.knots  # (a,), (a, k)
+    features, knots = inputs.table.numbers, inputs.table.knots  # (a,), (a, k)
+    if inputs.columns is not None:
+        features = inputs.columns[features]
     low, high = knots[:, 0], knots[:, -1]
     for rows, chunk in chunks(x, None):
-        values = inputs.varying(chunk)[0].to("cpu")[:, numbers].double()  # (b, a)
-        excess = torch.maximum(low - values, values - high) / (high - low)  # (b, a)
-        found[rows] = excess.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax(1).clamp(min=0)
+        values = chunk[:, features.to(chunk.device)]  # (b, a)
+        ends = torch.stack([values.amin(0), values.amax(0)])  # (2, a)
+        if _are_beyond(ends, low, high, ranges).any():  # seldom; one pass is enough to see that
+            found[rows] = _are_beyond(values, low, high, ranges)
     return found
+
+
+def _are_beyond(values: Tensor, low: Tensor, high: Tensor, ranges: float) -> Tensor:
+    """Whether any value of each row, (b, a), is that many ranges below `low` or above `high`."""
+    values = values.to("cpu").double()
+    excess = torch.maximum(low - values, values - high) / (high - low)  # (b, a)
+    beyond: Tensor = (excess > ranges) & excess.isfinite()  # a column of one value has no range
+    return beyond.any(1)

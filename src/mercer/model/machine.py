@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.inputs import Inputs
+from mercer.data.one_row import OneRowInputs
 from mercer.data.points import Points
 from mercer.data.rows import Matrix, as_tensor, widest
 from mercer.data.targets import TargetUnits
@@ -60,7 +61,7 @@ class KernelMachine:
         if len(x) == 1 and isinstance(x, np.ndarray) and self._one_row is not None:
             # Operations on so few numbers take as long as what PyTorch remembers of them.
             with small_operations(self.device), torch.inference_mode():
-                z, beyond = self.inputs.reachable(as_tensor(x), self.kernel.reach(self.alpha.dtype))
+                z, beyond = self._one_row_inputs(as_tensor(x))
                 f = self._one_row.at(z.to(self.alpha.dtype), beyond.to(self.alpha.dtype))
                 f = None if f is None else self.units.decode(f)
             if f is not None:
@@ -134,6 +135,14 @@ class KernelMachine:
         if self.in_double:
             centres, alpha = centres.double(), alpha.double()
         return OneRow(self.kernel, centres, alpha, COLUMN_GROUP)
+
+    @cached_property
+    def _one_row_inputs(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Prepares a single row, in a fast way if there is one."""
+        reach = self.kernel.reach(self.alpha.dtype)
+        if OneRowInputs.suits(self.inputs):
+            return OneRowInputs(self.inputs, reach).at
+        return lambda x: self.inputs.reachable(x, reach)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickle must open where the device it was made on is missing.

@@ -19,6 +19,7 @@ from mercer.kernels.distances import CANCELLATION_UNITS, recompute_close_pairs
 from mercer.kernels.radial import L1Laplacian, Radial
 from mercer.operators.summation import by_output
 
+Memory = tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, ...]]
 # Numbers of the centres up to which they are worth holding once more, in float64 or by feature.
 MOST_CENTRE_NUMBERS = 1 << 20
 # PyTorch's loops take two of the processor's longest vectors at a time.
@@ -81,7 +82,7 @@ class OneRow:
                 return None
         squares = x[:, p:]
         norm = squares.square().sum(1).add_(beyond)  # (1,)
-        products, values, K = self._memory()
+        products, values, K, larger, features = self._memory()
         partner = torch.cat([squares.mul(-2 * factor), (factor * norm)[:, None], self._one], 1)
         partner = partner.expand(self._group, -1).contiguous()  # (16, d - p + 2)
         torch.mm(self._extended, partner.T, out=products)  # (n, 16)
@@ -96,8 +97,9 @@ class OneRow:
         if p:
             z = x[:, :p].expand(self._group, -1).T.contiguous()  # (p, 16)
             values.sub_(self._sums).sub_(factor * z.sum(0)[0])
-            for larger in torch.maximum(self._by_feature, z[:, :1]):  # (n',), p of them
-                values.add_(larger, alpha=2 * factor)
+            torch.maximum(self._by_feature, z[:, :1], out=larger)  # (p, n')
+            for feature in features:  # (n',), p of them
+                values.add_(feature, alpha=2 * factor)
         if kernel.absolute:
             values.clamp_(max=0)
         kernel._profile_(values)
@@ -105,11 +107,16 @@ class OneRow:
         f = K.new_zeros(len(self._weights_t), self._group).addmm_(self._weights_t, K)  # (l, 16)
         return f[: self._n_outputs, :1].T
 
-    def _memory(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Room for the products, (n, 16), the values of the row, (n',), and its copies, (n, 16)."""
-        found: tuple[Tensor, Tensor, Tensor] | None = getattr(self._here, "memory", None)
+    def _memory(self) -> Memory:
+        """Room for the products, (n, 16), the values of the row, (n',), and its copies, (n, 16).
+
+        Also for the larger values by feature, (p, n'), as a whole and one by one.
+        """
+        found: Memory | None = getattr(self._here, "memory", None)
         if found is None:
             like, shape = self._weights_t, (len(self._centres), self._group)
-            found = (like.new_empty(shape), like.new_zeros(self._length), like.new_empty(shape))
+            larger = like.new_empty(self._centres.n_absolute, self._length)
+            room = (like.new_empty(shape), like.new_zeros(self._length), like.new_empty(shape))
+            found = (*room, larger, larger.unbind())
             self._here.memory = found
         return found

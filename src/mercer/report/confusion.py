@@ -14,7 +14,6 @@ from mercer.report.markup import (
     LONGEST_LABEL,
     Markup,
     any_long,
-    common_beginning,
     element,
     join,
     label,
@@ -22,6 +21,7 @@ from mercer.report.markup import (
     table,
 )
 from mercer.report.numbers import percent
+from mercer.short_labels import ShortLabels
 
 # Most classes of a complete matrix; with more, only the most confused classes and pairs are shown.
 MOST_CLASSES_SHOWN = 12
@@ -54,9 +54,14 @@ def confusion(classes: NDArray[Any], evaluation: Evaluation) -> Markup:
     if whole:
         return matrix
     sizes = np.bincount(t, minlength=n_labels)
-    worst = confused[:MOST_PAIRS]
+    worst, names = confused[:MOST_PAIRS], ShortLabels(labels)
     rows = (
-        (label(labels[i]), label(labels[j]), f"{c:,}", percent(c / sizes[i], sizes[i]))
+        (
+            label(names.at(labels[i], LONGEST_LABEL)),
+            label(names.at(labels[j], LONGEST_LABEL)),
+            f"{c:,}",
+            percent(c / sizes[i], sizes[i]),
+        )
         for i, j, c in worst
     )
     stacked = any_long(*(labels[k] for pair in worst for k in pair[:2]))
@@ -92,8 +97,8 @@ def _matrix(
     off = np.where(np.eye(k, k + 1, dtype=bool), 0, shares)
     most = off.max() or 1.0
     width = k + 1 if other else k
-    shared = common_beginning(labels)
-    texts = [shortened(labels[i], LONGEST_IN_MATRIX, shared) for i in shown]
+    names = ShortLabels(labels)
+    texts = [names.at(labels[i], LONGEST_IN_MATRIX) for i in shown]
     named = [label(text) for text in texts]
     upright = k * max(map(len, texts)) > max(MOST_LEVEL_CHARACTERS, 3 * k)
     heads = [*named, element("span", "other", class_="soft")] if other else named

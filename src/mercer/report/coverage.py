@@ -53,9 +53,12 @@ def coverage(evaluation: Evaluation) -> Markup:
 
 
 def _groups(widths: Array, is_set: bool) -> list[Array]:
-    """Rows by the size of their set, or in fifths by width."""
+    """Rows by the size of their set, the largest together, or in fifths by width."""
     if is_set:
-        return [np.flatnonzero(widths == size) for size in np.unique(widths)[:COVERAGE_GROUPS]]
+        sizes = np.unique(widths)
+        groups = [np.flatnonzero(widths == size) for size in sizes[: COVERAGE_GROUPS - 1]]
+        rest = sizes[COVERAGE_GROUPS - 1 :]
+        return [*groups, np.flatnonzero(widths >= rest[0])] if len(rest) else groups
     # Ends that were added to different predictions are apart by the same width up to rounding.
     same = np.ptp(widths) <= SAME_WIDTH * widths.max()
     if len(widths) < COVERAGE_GROUPS * ROWS_PER_GROUP or same:
@@ -65,4 +68,6 @@ def _groups(widths: Array, is_set: bool) -> list[Array]:
 
 def _range(widths: Array, is_set: bool) -> str:
     low, high = float(widths.min()), float(widths.max())
-    return f"{low:.0f}" if is_set else f"{number(low)} to {number(high)}"
+    if is_set:
+        return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+    return f"{number(low)} to {number(high)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from mercer.short_labels import both_ends
 from mercer.visible import visible
 
 VOID = ("br", "input", "link", "meta")
@@ -55,33 +56,9 @@ def label(value: object, longest: int = LONGEST_LABEL) -> Markup:
     return element("bdi", text) if text.strip() else element("span", "(empty)", class_="soft")
 
 
-def shortened(value: object, longest: int, skipped: int = 0) -> str:
-    """Both ends of a long text, since labels often differ only at the end.
-
-    `skipped` characters at the beginning of such a text are left out.
-    """
-    text = visible(str(value))
-    if len(text) <= longest:
-        return text
-    if skipped:
-        return shortened(f"…{str(value)[skipped:]}", longest)
-    tail = longest * 2 // 5
-    return f"{text[: longest - tail - 1]}…{text[-tail:]}"
-
-
-def common_beginning(labels: Iterable[object]) -> int:
-    """Characters at the beginning that all labels share, up to the last blank or slash among them.
-
-    >>> common_beginning(["animals/birds/owl", "animals/birds/auk"]), common_beginning(["a b", "c d"])
-    (14, 0)
-    """
-    lines = sorted({str(label) for label in labels})
-    if len(lines) < 2:
-        return 0
-    # What the first and the last in order share, all between them share too.
-    pairs = enumerate(zip(lines[0], lines[-1], strict=False))
-    stop = next((i for i, (a, b) in pairs if a != b), len(lines[0]))
-    return max(lines[0].rfind(mark, 0, stop) + 1 for mark in " /")
+def shortened(value: object, longest: int) -> str:
+    """Both ends of a long text, since labels often differ only at the end."""
+    return both_ends(visible(str(value)), longest)
 
 
 def any_long(*labels: object) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from mercer.report.evaluation import Evaluation, rms, worst_rows
-from mercer.report.markup import Markup, any_long, element, label, table
+from mercer.report.markup import LONGEST_LABEL, Markup, any_long, element, label, table
 from mercer.report.numbers import MOST_DIGITS, cell, number, probability
+from mercer.short_labels import ShortLabels
 
 MOST_ROWS = 15
 # Characters of a column's name and of a value in a row.
@@ -19,11 +20,12 @@ def worst_labels(evaluation: Evaluation) -> Markup:
     if not len(wrong):
         return element("p", f"None: all {len(evaluation.y):,} rows are classified correctly.")
     shown = wrong[:MOST_ROWS]
+    names = ShortLabels([*evaluation.y, *evaluation.predicted])
     rows = (
         [
             evaluation.rows[i],
-            label(evaluation.y[i]),
-            label(evaluation.predicted[i]),
+            label(names.at(evaluation.y[i], LONGEST_LABEL)),
+            label(names.at(evaluation.predicted[i], LONGEST_LABEL)),
             *([] if confidence is None else [probability(float(confidence[i]))]),
             *_values(evaluation, i),
         ]
