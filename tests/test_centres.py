@@ -570,3 +570,21 @@ def test_explanations_name_rows_of_the_data(tmp_path):
     model = KernelRegressor(**STREAM, n_centers=100, memory_limit="500KB").fit(chunks)
     rows = model._training_rows
     assert np.array_equal(model.explain(x[rows[:20]]).nearest[:, 0], rows[:20])
+
+
+@pytest.mark.parametrize(("given", "terms"), [({"n_centers": 100}, 200), ({"n_centers": None}, 4_600)])
+def test_the_search_counts_the_rounding_of_sums_over_the_centres(rng, monkeypatch, given, terms):
+    """With as many terms as rows, settings would be refused that few centres allow."""
+    seen = []
+
+    def select(*arguments, rounding, **others):
+        seen.append(rounding)
+        return real(*arguments, rounding=rounding, **others)
+
+    real = mercer.selection.setting.select
+    monkeypatch.setattr("mercer.selection.setting.select", select)
+    X = rng.normal(size=(4_600, 2))
+    KernelRegressor("gaussian", early_stopping=False, random_state=0, metric=False, **given).plan(
+        X, X[:, 0]
+    )
+    assert seen == [pytest.approx(np.finfo(np.float32).eps * np.sqrt(terms))]

@@ -170,3 +170,14 @@ def test_times_of_different_precision_are_read(tmp_path):
     rows = "\n".join(f"{10 + i % 9}:{30 if i < 20 else '30:10'},{i % 2}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"t,y\n{rows}\n")
     assert len(whole(tmp_path / "t.csv")[0]["t"]) == 40
+
+
+def test_whole_numbers_with_leading_zeros_are_noted_and_may_be_codes(tmp_path):
+    (tmp_path / "t.csv").write_text("zip,size,share\n01234,0,0.5\n98101,10,00.5\n00501,7,1\n")
+    found, table = whole(tmp_path / "t.csv")
+    assert found["zip"] == [1234, 98101, 501]
+    assert table.notes == (
+        "the column 'zip' has whole numbers with leading zeros, such as 01234, and is read as numbers; "
+        "--category reads it as codes",
+    )
+    assert whole(tmp_path / "t.csv", text=["zip"])[0]["zip"] == ["01234", "98101", "00501"]

@@ -17,6 +17,10 @@ from mercer.training.problem import Data
 ANY = Gaussian(bandwidth=1.0)
 
 
+# Temporary centres are at most about as many as the lasting ones.
+COLUMNS_PER_CENTRE = 2
+
+
 def choose_for_all(
     data: Data,
     settings: Settings,
@@ -39,6 +43,7 @@ def choose_for_all(
                 usable=resource.usable_each * sharing(group.seats, group.rank),  # the others wait
                 bytes_pay=bytes_pay,
                 solves=solves,
+                n_terms=_most_terms(data, settings),
                 strata=data.strata,
                 sample_weight=data.sample_weight,
                 on_tried=lambda count: on_stage(
@@ -54,3 +59,9 @@ def choose_for_all(
         return chosen
     decisions = chosen.left_out.decisions * data.units.scale.numpy()  # in the units of the targets
     return replace(chosen, left_out=replace(chosen.left_out, decisions=decisions))
+
+
+def _most_terms(data: Data, settings: Settings) -> int:
+    """Columns that a prediction sums over in training, at most: rounding error grows with them."""
+    p = settings.n_centers if data.centers is None else len(data.centers)
+    return min(len(data.rows), COLUMNS_PER_CENTRE * p) if isinstance(p, int) else len(data.rows)

@@ -83,6 +83,7 @@ def choose_setting(
     usable: float,
     bytes_pay: bool,
     solves: bool = False,
+    n_terms: int | None = None,
     strata: Array | None = None,
     sample_weight: Array | None = None,
     on_tried: Callable[[int], None] = lambda count: None,
@@ -91,7 +92,8 @@ def choose_setting(
 
     `usable` is the memory that the search may use, in bytes.  `bytes_pay` says that products of bytes
     are faster than those of floats.  `solves`: unless the data is stored as bytes, the equations will be
-    solved in float64, whatever `dtype` is.  `strata` are the classes of all rows, if there are any.
+    solved in float64, whatever `dtype` is.  `n_terms` are those of a prediction, one for each row by
+    default.  `strata` are the classes of all rows, if there are any.
     """
     named = isinstance(request.kernel, str)
     fixed = None if named else as_kernel(request.kernel, 1.0)
@@ -120,7 +122,7 @@ def choose_setting(
             request.ridge,
             weights=sample.weights,
             metric=_may_learn(request),
-            rounding=torch.finfo(carried).eps * math.sqrt(len(rows)),
+            rounding=torch.finfo(carried).eps * math.sqrt(n_terms or len(rows)),
             on_progress=on_tried,
             workers=Workers(1) if n_workers == 1 else workers_for(CPU),
         )

@@ -31,10 +31,12 @@ from mercer.tables.text_lines import (
     without_comments,
     without_first_line,
 )
-from mercer.tables.wording import listed
+from mercer.tables.wording import excerpt, listed, quoted
 
 # Rows from which column types are guessed; the guess is then checked on all rows.
 INFER_ROWS = 10_000
+# Digits that are more often a code, such as a postal one, than a number.
+LEADING_ZEROS = r"^\s*0\d"
 # Rows in which the words of the first line are looked for.
 HEADER_ROWS = 1_000
 # Numbers that may be thousands of times as large as they seem.
@@ -206,7 +208,9 @@ def _typed(
     if frame is not None:
         found = Remembered(frame.rename(names)).contents(found)
     points = clear or options["separator"] == ","
-    return found._replace(shows_points=points, notes=about_repeated(repeated), repeated=repeated)
+    integers = {name: names[name] for name in types if types[name] == pl.Int64()}
+    notes = (*about_repeated(repeated), *_about_leading_zeros(as_text, integers))
+    return found._replace(shows_points=points, notes=notes, repeated=repeated)
 
 
 def _read(scan: pl.LazyFrame, keep: bool) -> tuple[int, pl.DataFrame | None]:
@@ -234,6 +238,20 @@ def _not_from_the_year(as_text: pl.LazyFrame, names: list[str]) -> list[str]:
     """Columns whose dates do not begin with the year: Polars would always take the day for the first."""
     sample = as_text.select(names).head(INFER_ROWS).collect(engine="streaming")
     return [name for name in names if sample[name].str.contains(r"^\s*\d{1,2}[-/.]").any()]
+
+
+def _about_leading_zeros(as_text: pl.LazyFrame, names: dict[str, str]) -> list[str]:
+    """Notes on whole numbers that may be codes; `names` are the user's, by column."""
+    sample = as_text.select(list(names)).head(INFER_ROWS).collect(engine="streaming")
+    notes = []
+    for name, own in names.items():
+        found = sample[name].filter(sample[name].str.contains(LEADING_ZEROS))
+        if len(found):
+            notes.append(
+                f"the column {quoted(own)} has whole numbers with leading zeros, such as "
+                f"{excerpt(found[0].strip())}, and is read as numbers; --category reads it as codes"
+            )
+    return notes
 
 
 def _unclear_points(as_text: pl.LazyFrame, names: list[str]) -> tuple[list[str], bool]:
