@@ -23,7 +23,8 @@ from mercer.method.schedule import Panel, Visit
 from mercer.method.step import Step, descend
 from mercer.model.expansion import Expansion
 from mercer.operators.base import PanelProducts
-from mercer.operators.sharded import CPU_BLOCK_COLUMNS, Deal, ShardedSquare
+from mercer.operators.deal import CPU_BLOCK_COLUMNS, Deal
+from mercer.operators.sharded import ShardedSquare
 from mercer.operators.tiled import CPU_PANEL_ROWS
 from mercer.operators.workers import torch_threads
 from mercer.planning.cost_model import STEP_OPERATIONS, DeviceCosts

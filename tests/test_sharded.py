@@ -21,9 +21,11 @@ from mercer.data.points import ADDRESS_BYTES, byte_points
 from mercer.data.rows import as_integers
 from mercer.engine import HeldOutPart, Limits, Requests, Resource, assemble, choose
 from mercer.method.schedule import make_schedule
+from mercer.operators import deal as deal_module
 from mercer.operators import sharded
+from mercer.operators.deal import Deal
 from mercer.operators.exact_sums import ExactSums, Lane, in_one
-from mercer.operators.sharded import Deal, ShardedRectangle, ShardedSquare
+from mercer.operators.sharded import ShardedRectangle, ShardedSquare
 from mercer.operators.workers import threads
 from mercer.processes.group import Group
 from mercer.training.assemble import dealing
@@ -106,7 +108,7 @@ def problem():
 def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept_share, s, n_threads):
     kernel, points, V, K = problem
     V = V if s else V[:0, :0]
-    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 20)
+    monkeypatch.setattr(deal_module, "CPU_BLOCK_COLUMNS", 20)
     monkeypatch.setattr(sharded, "FIXED_COLUMNS", 70)
     schedule = make_schedule(N, s, 25, 90)
     budget = kept_share * 8 * N * (N + Q)
@@ -139,7 +141,7 @@ def test_panels_equal_dense_products_whatever_is_kept(problem, monkeypatch, kept
 def test_sums_made_ahead_of_the_steps_equal_dense_products(problem, monkeypatch, kept_share, told):
     """Steps change the weights of a panel and of the fixed block; sums of the next one know that."""
     kernel, points, V, K = problem
-    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 40)
+    monkeypatch.setattr(deal_module, "CPU_BLOCK_COLUMNS", 40)
     schedule = make_schedule(N, S, 50, 160)
     deal = Deal([p.rows for p in schedule.panels], S, Group(), torch.device("cpu"))
     operator = ShardedSquare(kernel, points, 3, deal, V, kept_share * 8 * N * (N + Q))

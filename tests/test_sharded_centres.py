@@ -18,9 +18,9 @@ from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import nothing_levelled
 from mercer.method.schedule import make_schedule
 from mercer.method.shared_equations import SharedEquations
-from mercer.operators import sharded
+from mercer.operators import deal as deal_module
+from mercer.operators.deal import Deal
 from mercer.operators.exact_sums import ExactSums
-from mercer.operators.sharded import Deal
 from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.workers import Workers, threads
 from mercer.planning import sending
@@ -49,7 +49,7 @@ def dealt_to(group, points):
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_products_with_centres_and_temporary_ones_are_the_dense_ones(rng, monkeypatch, n_threads):
-    monkeypatch.setattr(sharded, "CPU_BLOCK_COLUMNS", 16)
+    monkeypatch.setattr(deal_module, "CPU_BLOCK_COLUMNS", 16)
     x, (p, s) = rng.normal(size=(400, 5)), (90, 40)
     kernel = mercer.Laplacian(3.0)
     points = kernel.points(torch.from_numpy(x))

@@ -1,7 +1,7 @@
 """K between rows and fewer centres, shared out over the processes of a group.
 
 The columns are those of `to_centres.py`: the centres, whose first s carry the basis, and the rows of the
-panels visited since they were last cleared.  All are dealt to the ranks in blocks (`sharded.py`).
+panels visited since they were last cleared.  All are dealt to the ranks in blocks (`deal.py`).
 
     products                             who
     K(panel, columns) weights, basis     the rank whose columns they are; one collective adds them
@@ -28,15 +28,9 @@ from mercer.data.rows import as_integers
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
+from mercer.operators.deal import LANES, Block, Deal, block_columns
 from mercer.operators.exact_sums import ExactSums, Lane, in_one
-from mercer.operators.sharded import (
-    LANES,
-    ROUNDING_ROOM,
-    Block,
-    Deal,
-    ShardedRectangle,
-    block_columns,
-)
+from mercer.operators.sharded import ROUNDING_ROOM, ShardedRectangle
 from mercer.operators.summation import Job, Scratch, Tile, pieces, shaped
 
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from mercer.method.schedule import first_epoch_values
-from mercer.operators.sharded import DEVICE_BLOCK_COLUMNS
+from mercer.operators.deal import DEVICE_BLOCK_COLUMNS
 from mercer.operators.tiled import DEVICE_PANEL_ROWS
 from mercer.operators.to_centres import FEWEST_AT_ONCE
 from mercer.planning.keeping import wanted_bytes

@@ -18,7 +18,7 @@ from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
-from mercer.operators.sharded import Deal
+from mercer.operators.deal import Deal
 from mercer.planning.direct import is_small
 from mercer.planning.levelling import Requests
 from mercer.planning.memory import data_limit

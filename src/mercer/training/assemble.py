@@ -22,10 +22,11 @@ from mercer.method.shared_equations import SharedEquations
 from mercer.method.step import Step
 from mercer.model.expansion import ExpansionWithTemporaries
 from mercer.operators.base import SquareOperator
+from mercer.operators.deal import Deal
 from mercer.operators.fixed_point import FixedPoint
 from mercer.operators.kept import KeptRectangle, KeptSquare
 from mercer.operators.refined import Refined
-from mercer.operators.sharded import ROUNDING_ROOM, Deal, ShardedRectangle, ShardedSquare
+from mercer.operators.sharded import ROUNDING_ROOM, ShardedRectangle, ShardedSquare
 from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator, rows_with_centres

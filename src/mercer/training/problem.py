@@ -19,7 +19,7 @@ from mercer.data.targets import TargetUnits
 from mercer.kernels.base import Kernel
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
-from mercer.operators.sharded import Deal
+from mercer.operators.deal import Deal
 from mercer.planning.plan import Plan
 from mercer.selection.candidates import Selection
 from mercer.selection.setting import LeftOut
