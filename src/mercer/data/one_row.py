@@ -62,7 +62,7 @@ class OneRowInputs:
             if self._tables is not None:
                 z = self._by_rank(z)
             if self._n_categories:
-                known = inputs.table._indicators(varying)  # (1, b)
+                known = inputs.table.indicators(varying)  # (1, b)
                 z = torch.cat([z, known.to(z)], 1)
                 if inputs.scale is not None and int(known.sum()) < self._n_categories:
                     return inputs.reachable(x, self._reach)

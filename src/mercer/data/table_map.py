@@ -51,19 +51,19 @@ class TableMap:
             numbers = _interpolate(numbers, self.knots.to(numbers), self.scores.to(numbers))
         if not len(self.owners):
             return numbers
-        return torch.cat([numbers, self._indicators(x).to(numbers)], 1)
+        return torch.cat([numbers, self.indicators(x).to(numbers)], 1)
 
     def unknown(self, x: Tensor) -> Tensor:
         """For each indicator, 1 / b_c where its category, of b_c values, has none of them, (m, b)."""
         category, counts = torch.unique(
             self.owners.to(x.device), return_inverse=True, return_counts=True
         )[1:]  # (b,), (c,)
-        hits = self._indicators(x).to(widest(x.device))  # (m, b)
+        hits = self.indicators(x).to(widest(x.device))  # (m, b)
         known = hits.new_zeros(len(x), len(counts)).index_add_(1, category, hits)  # (m, c)
         missing: Tensor = (1 - known) / counts
         return missing[:, category]
 
-    def _indicators(self, x: Tensor) -> Tensor:
+    def indicators(self, x: Tensor) -> Tensor:
         """Compared in single precision where that tells values apart: a module may be given no more."""
         short = self.levels.float()
         alike = (short[1:] == short[:-1]) & (self.owners[1:] == self.owners[:-1])  # (b - 1,)
