@@ -23,6 +23,7 @@ from mercer.metrics import wilson_interval
 from mercer.report import Evaluation, RowValues, write_report
 from mercer.report.charts import Axis, Chart
 from mercer.report.numbers import duration, number
+from mercer.report.worst import _first_of
 from mercer.tables.columns import Decision
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -592,3 +593,9 @@ def test_a_direct_solution_has_no_learning_curve(tmp_path):
     text = page(tmp_path / "r.html", model, evaluate(model, X[300:], y[300:])).text
     assert "The equations were solved directly" in text
     assert "Nothing was levelled" in text
+
+
+def test_one_mistake_is_not_counted():
+    assert _first_of(1, 1, "mistakes", ", most confident first") == "The only mistake."
+    assert _first_of(2, 2, "mistakes", "") == "All 2 mistakes."
+    assert _first_of(2, 1_500, "rows", "") == "2 of 1,500 rows."

@@ -92,5 +92,7 @@ def _values(evaluation: Evaluation, i: int) -> list[Markup]:
 
 
 def _first_of(shown: int, total: int, what: str, order: str) -> str:
+    if total == 1:
+        return f"The only {what.removesuffix('s')}."
     count = f"All {total:,}" if shown == total else f"{shown:,} of {total:,}"
     return f"{count} {what}{order}."
