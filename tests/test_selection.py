@@ -12,7 +12,7 @@ from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
 from mercer.method.direct import JITTER
 from mercer.operators.workers import Workers
-from mercer.selection import trials
+from mercer.selection import search, trials
 from mercer.selection.candidates import Candidate, Selection
 from mercer.selection.leave_one_out import FACTOR_COLUMNS, leave_one_out, leave_one_out_once
 from mercer.selection.search import select
@@ -195,3 +195,18 @@ def test_with_many_rows_the_kernels_are_compared_on_many_points(rng, monkeypatch
     model = KernelRegressor(random_state=0, max_iter=1).plan(X, y)
     assert len(set(seen[0])) == len(seen[0]) > 1
     assert ("gaussian" in seen[0]) == ("gaussian" in model.kernel)
+
+
+def test_with_many_rows_the_bandwidth_is_followed_until_both_sides_are_worse(monkeypatch):
+    """The best one on few points, which show a slope only, is far from the best on more."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(600, 2))
+    y = X[:, :1] + np.sin(7 * X[:, :1]) * np.sin(7 * X[:, 1:]) + 0.1 * rng.normal(size=(600, 1))
+    monkeypatch.setattr(search, "ROUGH_POINTS", 40)
+    monkeypatch.setattr(search, "MOST_CONTENDERS", 1)
+    for name, value in (("FINAL_POINTS", 400), ("MOST_POINTS", 600)):
+        monkeypatch.setattr(trials, name, value)  # these are many
+    found = select(as_given(X), torch.from_numpy(y), makers("gaussian"), metric=False).selection
+    widths = [c.bandwidth for c in found.candidates if c.n_points == 600]
+    assert min(widths) < found.best.bandwidth < max(widths) / 8
+    assert found.best.loss < 0.05

@@ -18,6 +18,7 @@ make a preconditioner: conjugate gradients on the equations as they are remove w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -80,17 +81,10 @@ class NormalEquations:
 
     def solve(self, K: Tensor, ridge: float, eps: float) -> Tensor:
         """alpha, (p, l), in float64, after `complete`; K is K_ZZ, with a rounding error eps."""
-        p, size = len(K), float(K.diagonal().mean())
-        L = _cholesky(K, size * max(JITTER_ROUNDINGS * eps * math.sqrt(p), LEAST_JITTER))
+        L = _jittered(K, eps)
         if L is None:  # a kernel that is not positive definite
             return self._least_norm(K, ridge)
-        H = self._solved(L, self._solved(L, self.G).T)  # (p, p)  L^-1 G L^-T
-        noise = torch.finfo(torch.float64).eps * math.sqrt(p) * float(H.diagonal().max())
-        C = _cholesky(H, max(ridge, noise))
-        while C is None:
-            noise = 10 * max(noise, ridge)
-            C = _cholesky(H, noise)
-        del H
+        C = _ridged(self._in_features(L), ridge)
 
         def forward(v: Tensor) -> Tensor:
             return _divided(_divided(v, L), C)  # C^-1 L^-1 v
@@ -120,10 +114,26 @@ class NormalEquations:
             best, lowest = torch.where(better, alpha, best), torch.where(better, new, lowest)
         return best
 
+    def solve_each(self, K: Tensor, ridges: Sequence[float], eps: float) -> list[Tensor]:
+        """alpha for each ridge, to the digits that the preconditioner leaves: enough to judge it."""
+        L = _jittered(K, eps)
+        if L is None:
+            return [self._least_norm(K, ridge) for ridge in ridges]
+        H, b = self._in_features(L), _divided(self.b, L)  # (p, p), (p, l)
+        found = []
+        for ridge in ridges:
+            beta = torch.cholesky_solve(b, _ridged(H, ridge))  # (p, l)
+            found.append(_divided(beta, L.T, upper=True))
+        return found
+
     def error(self, alpha: Tensor) -> float:
         """sum_i w_i (f(x_i) - y_i)² of the weights, (p, l)."""
         squares = float((alpha * (self.G @ alpha)).sum()) - 2 * float((alpha * self.b).sum())
         return max(0.0, squares + self.squares)
+
+    def _in_features(self, L: Tensor) -> Tensor:
+        """L^-1 G L^-T, (p, p)."""
+        return self._solved(L, self._solved(L, self.G).T)
 
     def _solved(self, L: Tensor, B: Tensor) -> Tensor:
         """L^-1 B, (p, p), a block of columns a core."""
@@ -148,6 +158,21 @@ def _divided(v: Tensor, T: Tensor, upper: bool = False) -> Tensor:
     """T^-1 v for a triangular T."""
     found: Tensor = torch.linalg.solve_triangular(T, v, upper=upper)
     return found
+
+
+def _jittered(K: Tensor, eps: float) -> Tensor | None:
+    """The factor of K_ZZ and a jitter above its rounding error, if that is positive definite."""
+    jitter = max(JITTER_ROUNDINGS * eps * math.sqrt(len(K)), LEAST_JITTER)
+    return _cholesky(K, float(K.diagonal().mean()) * jitter)
+
+
+def _ridged(H: Tensor, ridge: float) -> Tensor:
+    """The factor of H and a ridge, or more than that if the rounding error of H is larger."""
+    noise = torch.finfo(torch.float64).eps * math.sqrt(len(H)) * float(H.diagonal().max())
+    shift = max(ridge, noise)
+    while (C := _cholesky(H, shift)) is None:
+        shift *= 10
+    return C
 
 
 def _cholesky(A: Tensor, shift: float) -> Tensor | None:

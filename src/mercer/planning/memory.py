@@ -209,6 +209,17 @@ def search_points(usable: float, d: int, wanted: int, workers: int) -> tuple[int
     return max(2, min(wanted, affordable)), workers
 
 
+def scale_points(usable: float, d: int, variants: int, workers: int, centres: int, chunk: int) -> int:
+    """Points that the search may train on with so many centres, each worker one setting at a time.
+
+    The features of the sample are in memory in float64 and as given, prepared in each way, and three
+    times for each setting that is being tried.
+    """
+    matrices = workers * centres * (NORMAL_MATRICES * centres + 2 * chunk)
+    left = usable / (2 * VALUE_BYTES) - matrices
+    return max(0, int(left / (d * (3 + variants + 3 * workers))))
+
+
 def return_freed_memory() -> None:
     """Give what was freed back to the system, where the C library would hold it for the next request."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None

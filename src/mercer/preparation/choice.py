@@ -32,6 +32,8 @@ def choose_for_all(
 ) -> Chosen:
     """What the user left open is chosen on rank 0, meanwhile on all cores of its host."""
 
+    n_terms = _most_terms(data, settings)
+
     def chosen_here() -> Chosen:
         with all_cores(group):
             return choose_setting(
@@ -43,7 +45,8 @@ def choose_for_all(
                 usable=resource.usable_each * sharing(group.seats, group.rank),  # the others wait
                 bytes_pay=bytes_pay,
                 solves=solves,
-                n_terms=_most_terms(data, settings),
+                n_terms=n_terms,
+                at_scale=_at_scale(data, n_terms),
                 strata=data.strata,
                 sample_weight=data.sample_weight,
                 on_tried=lambda count: on_stage(
@@ -65,3 +68,8 @@ def _most_terms(data: Data, settings: Settings) -> int:
     """Columns that a prediction sums over in training, at most: rounding error grows with them."""
     p = settings.n_centers if data.centers is None else len(data.centers)
     return min(len(data.rows), COLUMNS_PER_CENTRE * p) if isinstance(p, int) else len(data.rows)
+
+
+def _at_scale(data: Data, terms: int) -> bool:
+    """Whether the ridge is not all that keeps the model from following noise."""
+    return data.n_held_out > 0 or data.stream is not None or terms < len(data.rows)

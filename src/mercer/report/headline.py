@@ -58,7 +58,7 @@ def left_out(model: Model) -> LeftOut | None:
     score, selection = model.left_out_score_, model.selection_
     if score is None or selection is None or not math.isfinite(score):
         return None
-    return LeftOut(score, is_classifier(model), selection.best.n_points)
+    return LeftOut(score, is_classifier(model), selection.points_left_out)
 
 
 def headline(model: Model, evaluation: Evaluation | None) -> Headline:

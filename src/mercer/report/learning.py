@@ -76,8 +76,13 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
         f"{classes} from {d:,} {'feature' if d == 1 else 'features'}. The kernel is {plan.kernel}",
     ]
     if selection is not None:
-        tried, points = len(selection.candidates), selection.best.n_points
-        parts.append(f", the best of {tried:,} settings by leave-one-out error on {points:,} rows")
+        best = selection.best
+        parts.append(f", the best of {len(selection.candidates):,} settings ")
+        parts.append(
+            f"when trained on {best.n_points:,} rows and judged on others"
+            if best.left_out == "rows"
+            else f"by leave-one-out error on {best.n_points:,} rows"
+        )
     parts.append(
         ". There is no ridge, so training aims to interpolate the data. "
         if plan.ridge == 0

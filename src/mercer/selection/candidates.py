@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from mercer.notebook import html_table
+
+# What a setting was not trained on where it was judged: one point at a time; the same, where the metric
+# was learned on the other half of the points; some of the rows.
+LeftOut = Literal["one", "half", "rows"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting and its leave-one-out error."""
+    """One setting and its error on points that it was not trained on."""
 
     kernel: str
     bandwidth: float
     ridge: float
-    loss: float  # mean squared leave-one-out error, as a share of the variance of the targets
+    loss: float  # mean squared error on what was left out, as a share of the variance of the targets
     reachable: bool  # the precision of training can carry weights of this size
     n_points: int
     features: str = "as given"  # how they were prepared
     metric_steps: int = 0  # of learning a metric
-    by_halves: bool = False  # each half predicted by itself, with the metric that the other one learned
+    left_out: LeftOut = "one"
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -39,6 +44,11 @@ class Selection:
 
     best: Candidate
     candidates: tuple[Candidate, ...]
+
+    @property
+    def points_left_out(self) -> int:
+        """The points that the chosen setting predicted one by one from the others."""
+        return max(c.n_points for c in self.candidates if c.left_out == "one")
 
     def to_dicts(self) -> list[dict[str, float | str | bool]]:
         """A list of plain dictionaries, which `pandas.DataFrame` accepts."""
@@ -63,7 +73,7 @@ class Selection:
             metric = f"{c.metric_steps} steps" if c.metric_steps else "none"
             lines.append(
                 f"{c.kernel:<13} {c.features:<{width}} {metric:<9} {c.bandwidth:>10.4g} {c.ridge:>8.2g} "
-                f"{c.loss:>8.4f} {c.n_points:>7,}  {'in halves' if c.by_halves else 'one':<9}"
+                f"{c.loss:>8.4f} {c.n_points:>7,}  {c.left_out:<5}"
                 f"{'  chosen' * (c == self.best)}".rstrip()
             )
         return "\n".join(lines)
@@ -80,7 +90,7 @@ class Selection:
                 c.ridge,
                 c.loss,
                 c.n_points,
-                "in halves" if c.by_halves else "one",
+                c.left_out,
                 "chosen" if c == self.best else "",
             ]
             for c in self._shown()
@@ -96,10 +106,11 @@ class Selection:
 
         Few points give a setting twice, with losses that differ by rounding: the chosen one is shown.
         """
-        shown: dict[tuple[str, str, int, bool], Candidate] = {}
-        order = sorted(self.candidates, key=lambda c: (c.by_halves, -c.n_points, c.rank))
+        shown: dict[tuple[str, str, int, str], Candidate] = {}
+        ways = ("rows", "one", "half")
+        order = sorted(self.candidates, key=lambda c: (ways.index(c.left_out), -c.n_points, c.rank))
         for c in (self.best, *order):
-            shown.setdefault((*c.family, c.metric_steps, c.by_halves), c)
+            shown.setdefault((*c.family, c.metric_steps, c.left_out), c)
         return list(shown.values())
 
 

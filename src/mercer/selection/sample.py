@@ -17,8 +17,10 @@ from mercer.data.rows import Array, Matrix, take
 
 # Share of the sample that rare classes get at least, all together: with fewer rows a class is not seen.
 FEWEST_SHARE = 0.2
-# Up to this many times as many rows as points are wanted, all are merged before points are drawn.
+# Up to this many times as many rows as points are wanted, and at most so many, all are merged before
+# points are drawn.
 MERGED_FACTOR = 5
+MOST_MERGED = 22_500
 
 
 def in_even_order(rows: Array, labels: Array | None) -> Array:
@@ -77,7 +79,7 @@ class Sample:
     ) -> Sample:
         """At most `count` points from the rows, which are in random order."""
         drawn = rows
-        if len(rows) > MERGED_FACTOR * count:
+        if len(rows) > max(count, min(MERGED_FACTOR * count, MOST_MERGED)):
             drawn = in_even_order(rows, None if strata is None else strata[rows])[:count]
         features = take(x, drawn)  # (m, d)
         first, groups = _merged(features.to("cpu", torch.float64).numpy())

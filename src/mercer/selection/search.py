@@ -3,11 +3,15 @@
 The search goes from coarse to fine.  All kernels, all ways to prepare the features, widely spaced
 bandwidths around the median distance and all ridges are tried on a few points.  Those that may still be
 the best are tried again on more points, with bandwidths beside the best of them.  For the best few, a
-metric is learned on one half of two thousand points and judged on the other.  With more rows, the best
-of each kernel are compared once more, trained on three thousand points and judged on others, since what
-is best for few points may not be for many.  The winner's bandwidth and ridge are refined on two thousand
-points.  A setting drops out when a paired comparison of its errors with those of the best setting
-rejects it.
+metric is learned on one half of two thousand points and judged on the other.
+
+With more rows, the bandwidth is followed as long as the error falls, since more rows support narrower
+kernels.  The best of each kernel are compared once more, trained on three thousand points and judged on
+others, since what is best for few points may not be for many.
+
+The winner's bandwidth and ridge are refined on two thousand points, or on many more where the ridge is
+not all that keeps the model from following noise.  A setting drops out when a paired comparison of its
+errors with those of the best setting rejects it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel
 from mercer.operators.workers import Workers
+from mercer.selection.at_scale import refined_at_scale
 from mercer.selection.candidates import Candidate, Selection, leaders
 from mercer.selection.metric import HALF_POINTS, JUDGED_STEPS
 from mercer.selection.trials import FINE_POINTS, Setting, Trials, setting_of
@@ -45,12 +50,14 @@ MOST_COMPARED = 6
 # Bandwidths that the first round begins with, as multiples of the median distance between points; those
 # of the other two, as multiples of the best so far.  Where all but narrow kernels predict the mean, they
 # do not tell that narrow ones are better; towards wide ones the error has no such plain.
-ROUGH_STEP = 4.0
+ROUGH_STEPS = (1 / 4, 4.0)
 ROUGH_FACTORS = (1 / 8, 1 / 2, 2.0)
 COARSE_FACTORS = (1 / 2, 2.0)
 FINE_FACTORS = (1 / math.sqrt(2), math.sqrt(2))
-# Further steps, by that factor, where the best bandwidth is the first or the last one tried.
+# Further steps, by the factors of the round, where the best bandwidth is the first or the last tried.
 MOST_EXTENSIONS = 4
+# Further halves of the bandwidth on all points, with many rows.
+MOST_HALVES = 2
 # Ridges beside the best one, where that is 0.
 BESIDE_NO_RIDGE = (1e-3, 1e-2)
 # A loss above this is no better than the mean's, and what was learned is noise.
@@ -78,6 +85,7 @@ def select(
     weights: Callable[[int], Tensor] = lambda count: torch.ones(count, dtype=torch.float64),
     metric: bool = True,
     rounding: float = 0.0,
+    at_scale: bool = False,
     on_progress: Callable[[int], None] = lambda tried: None,
     workers: Workers = Workers(1),
 ) -> Found:
@@ -87,7 +95,9 @@ def select(
     `weights` gives those of the first points.  `kernels` make a kernel from a bandwidth.  `metric`:
     one may be learned.  `rounding` is the error of a sum over all training points in the precision of
     training, as a share of its largest parts; settings with weights so large that it would show are not
-    taken.  `on_progress` gets the number of settings tried; each of the `workers` tries one at a time.
+    taken.  `at_scale`: training stops early or has few centres, so a ridge that is best for some centres
+    among many rows will not be too small.  `on_progress` gets the number of settings tried; each of the
+    `workers` tries one at a time.
     """
     trials = Trials(variants, y, weights, kernels, rounding, on_progress, workers)
     settings: list[Setting] = []
@@ -100,20 +110,37 @@ def select(
     rough: list[Candidate] = []
     for _ in range(1 + MOST_EXTENSIONS):
         rough += trials.measure(settings, ROUGH_POINTS)
-        settings = _further(rough, ridge) if bandwidth is None else []
+        settings = _further(rough, ridge, ROUGH_STEPS) if bandwidth is None else []
     contenders = trials.contenders(rough, ROUGH_TOLERANCE)[:MOST_CONTENDERS]
     coarse = trials.measure([setting_of(c, 1.0, ridge, c.ridge) for c in contenders], COARSE_POINTS)
     if bandwidth is None:
         first = leaders(trials.contenders(coarse))[:MOST_LEARNERS]
-        beside = [setting_of(c, f, c.ridge) for c in first for f in COARSE_FACTORS]
-        coarse += trials.measure(beside, COARSE_POINTS)
+        coarse += _with_bandwidths_beside(trials, first, ridge)
     best, weighting = _narrowed(trials, coarse, metric and bandwidth is None, ridge is not None)
-    if len(trials.y) > COARSE_POINTS or weighting is not None:
+    if at_scale and trials.are_many:
+        best = refined_at_scale(trials, best, weighting, bandwidth is None, ridge is None)
+    elif len(trials.y) > COARSE_POINTS or weighting is not None:
         best = _refined(trials, best, weighting, bandwidth is None, ridge is None)
     if best.loss > NO_BETTER:
         best, weighting = replace(best, metric_steps=0), None
     selection = Selection(best, tuple(trials.tried))
     return Found(selection, weighting, trials.left_out(best, weighting))
+
+
+def _with_bandwidths_beside(
+    trials: Trials, first: list[Candidate], ridge: float | None
+) -> list[Candidate]:
+    """Half and twice the bandwidth; with many rows as far as that helps, with a ridge of its own."""
+    if not trials.are_many:
+        return trials.measure(
+            [setting_of(c, f, c.ridge) for c in first for f in COARSE_FACTORS], COARSE_POINTS
+        )
+    found: list[Candidate] = []
+    settings = [setting_of(c, f, ridge, c.ridge) for c in first for f in COARSE_FACTORS]
+    for _ in range(1 + MOST_EXTENSIONS):
+        found += trials.measure(settings, COARSE_POINTS)
+        settings = _further([*first, *found], ridge, COARSE_FACTORS, near_ridge=True)
+    return found
 
 
 def _narrowed(
@@ -138,12 +165,11 @@ def _best_learner(
     """The best of settings that can learn a metric, and the metric if one is worth having."""
     tried = trials.learned(learners[:MOST_LEARNERS], TRIAL_POINTS, JUDGED_STEPS[:-1], ridge_is_given)
     ranked = sorted((found.candidate for found in tried), key=lambda c: c.rank)
-    best = ranked[0]
     if trials.are_many:
-        enough = (1 + LAST_TOLERANCE) * best.loss
+        enough = (1 + LAST_TOLERANCE) * ranked[0].loss
         close = [c for c in _first_of_each_kernel(ranked) if c.loss <= enough]
     else:
-        close = [c for c in ranked[:FINALISTS] if trials.may_be_best(c, best, FINAL_TOLERANCE)]
+        close = [c for c in ranked[:FINALISTS] if trials.may_be_best(c, ranked[0], FINAL_TOLERANCE)]
     plain = [c for c in learners if c.family in {other.family for other in close}]
     finals = trials.learned(plain, HALF_POINTS, JUDGED_STEPS, ridge_is_given)
     # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
@@ -176,17 +202,36 @@ def _each_kernel_first(candidates: list[Candidate]) -> list[Candidate]:
 def _refined(
     trials: Trials, best: Candidate, metric: Tensor | None, any_width: bool, any_ridge: bool
 ) -> Candidate:
-    """With its bandwidth and ridge chosen on all points, as far as they are open."""
-    steps = best.metric_steps
-    settings = _with_ridges([best], 1.0, None if any_ridge else best.ridge)
+    """With its bandwidth and ridge chosen on all points, as far as they are open.
+
+    Descent on a metric finds a bandwidth as well, and its points are among these.
+    """
+
+    def measured(settings: list[Setting]) -> list[Candidate]:
+        return trials.measure(settings, FINE_POINTS, metric, best.metric_steps)
+
+    many = trials.are_many
+    any_width = any_width and metric is None
+    settings = _with_ridges(best, any_ridge)
+    if any_width:
+        settings += [one for f in FINE_FACTORS for one in _beside(best, f, any_ridge and many)]
     fine = []
-    if metric is None:
-        # Descent on a metric finds the bandwidth as well.
-        settings += [setting_of(best, f, best.ridge) for f in FINE_FACTORS if any_width]
-        if best.n_points == len(trials.y):
-            settings, fine = settings[1:], [best]
-    fine += trials.measure(settings, FINE_POINTS, metric, steps)
+    if metric is None and best.n_points == len(trials.y):
+        settings, fine = settings[1:], [best]
+    fine += measured(settings)
+    for _ in range(MOST_HALVES if many and any_width else 0):
+        best = min(fine, key=lambda c: c.rank)
+        if best.bandwidth > min(c.bandwidth for c in fine):
+            break
+        fine += measured(_beside(best, 1 / 2, any_ridge))
     return min(fine, key=lambda c: c.rank)
+
+
+def _beside(best: Candidate, factor: float, any_ridge: bool) -> list[Setting]:
+    """Its bandwidth times a factor, with its ridge, and with twice that if narrower, half if wider."""
+    other = 2 * best.ridge if factor < 1 else best.ridge / 2
+    ridges = (best.ridge, other) if any_ridge and best.ridge else (best.ridge,)
+    return [setting_of(best, factor, r) for r in ridges]
 
 
 def _widths(variant: Variant, make: Callable[[float], Kernel]) -> list[float]:
@@ -197,23 +242,26 @@ def _widths(variant: Variant, make: Callable[[float], Kernel]) -> list[float]:
     return [median * f for f in ROUGH_FACTORS]
 
 
-def _with_ridges(candidates: list[Candidate], factor: float, ridge: float | None) -> list[Setting]:
-    """The candidates' settings with their ridge and those beside it, or with the one that is given."""
-    settings = []
-    for c in candidates:
-        beside = (c.ridge / 3, 3 * c.ridge) if c.ridge else BESIDE_NO_RIDGE
-        ridges = (c.ridge, *beside) if ridge is None else (ridge,)
-        settings += [setting_of(c, factor, r) for r in ridges]
-    return settings
+def _with_ridges(best: Candidate, any_ridge: bool) -> list[Setting]:
+    """Its setting with its ridge and, unless that is given, those beside it."""
+    beside = (best.ridge / 3, 3 * best.ridge) if best.ridge else BESIDE_NO_RIDGE
+    ridges = (best.ridge, *beside) if any_ridge else (best.ridge,)
+    return [setting_of(best, ridge=r) for r in ridges]
 
 
-def _further(found: list[Candidate], ridge: float | None) -> list[Setting]:
+def _further(
+    found: list[Candidate],
+    ridge: float | None,
+    factors: tuple[float, float],
+    near_ridge: bool = False,
+) -> list[Setting]:
     """A bandwidth beyond those tried, for each family whose best is the first or the last."""
     settings = []
     for best in leaders(found):
         widths = [c.bandwidth for c in found if c.family == best.family]
+        near = best.ridge if near_ridge else None
         if best.bandwidth == min(widths):
-            settings.append(setting_of(best, 1 / ROUGH_STEP, ridge))
+            settings.append(setting_of(best, factors[0], ridge, near))
         elif best.bandwidth == max(widths):
-            settings.append(setting_of(best, ROUGH_STEP, ridge))
+            settings.append(setting_of(best, factors[1], ridge, near))
     return settings

@@ -14,7 +14,8 @@ from mercer.data.rows import Array, Matrix
 from mercer.data.table_map import find_categories
 from mercer.kernels import Kernel, KernelLike, as_kernel, canonical_name, is_translation_invariant
 from mercer.operators.workers import Workers, small_operations, workers_for
-from mercer.planning.memory import return_freed_memory, search_points
+from mercer.planning.memory import return_freed_memory, scale_points, search_points
+from mercer.selection.at_scale import CENTRES, CHUNK, SCALE_POINTS
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
 from mercer.selection.search import CANDIDATES, NO_BETTER, Found, select
@@ -84,6 +85,7 @@ def choose_setting(
     bytes_pay: bool,
     solves: bool = False,
     n_terms: int | None = None,
+    at_scale: bool = False,
     strata: Array | None = None,
     sample_weight: Array | None = None,
     on_tried: Callable[[int], None] = lambda count: None,
@@ -93,7 +95,8 @@ def choose_setting(
     `usable` is the memory that the search may use, in bytes.  `bytes_pay` says that products of bytes
     are faster than those of floats.  `solves`: unless the data is stored as bytes, the equations will be
     solved in float64, whatever `dtype` is.  `n_terms` are those of a prediction, one for each row by
-    default.  `strata` are the classes of all rows, if there are any.
+    default.  `at_scale`: training stops early or has few centres.  `strata` are the classes of all rows,
+    if there are any.
     """
     named = isinstance(request.kernel, str)
     fixed = None if named else as_kernel(request.kernel, 1.0)
@@ -111,6 +114,9 @@ def choose_setting(
     # The largest matrices of the last comparison are over the points that it trains on.
     if search_points(usable, widest, FINAL_POINTS, workers_for(CPU).count) == (FINAL_POINTS, n_workers):
         count = MOST_POINTS
+        if at_scale:
+            most = scale_points(usable, widest, len(variants), n_workers, CENTRES, CHUNK)
+            count = max(count, min(most, SCALE_POINTS))
     carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
     with small_operations(CPU):  # the same numbers for any number of threads
@@ -123,6 +129,7 @@ def choose_setting(
             weights=sample.weights,
             metric=_may_learn(request),
             rounding=torch.finfo(carried).eps * math.sqrt(n_terms or len(rows)),
+            at_scale=at_scale,
             on_progress=on_tried,
             workers=Workers(1) if n_workers == 1 else workers_for(CPU),
         )
@@ -142,7 +149,7 @@ def choose_setting(
     if best.loss > NO_BETTER and best.n_points >= FEWEST_TO_SAY:
         note = (
             f"no kernel, bandwidth and ridge predicted better than the mean of the targets on the "
-            f"{best.n_points:,} rows tried (leave-one-out error {best.loss:.3f} of the mean's): the "
+            f"{best.n_points:,} rows tried (squared error on others {best.loss:.3f} of the mean's): the "
             "targets may not depend on the features"
         )
     return Chosen(inputs, kernel, best.ridge, found.selection, left_out, note)

@@ -237,7 +237,7 @@ class Trials:
                 loss=float(squares.mean()),
                 n_points=len(squares),
                 metric_steps=taken,
-                by_halves=True,
+                left_out="half",
             )
             self.add([judged])
             self.squares[judged] = squares
