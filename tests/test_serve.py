@@ -441,11 +441,16 @@ def test_requests_that_wait_together_are_predicted_in_one_call(files, shop, monk
     with client(files) as (one, app), ThreadPoolExecutor(6) as pool:
         first = pool.submit(post, one, tables[0].to_dicts())
         assert begun.wait(30)
-        rest = [pool.submit(post, one, table.to_dicts()) for table in tables[1:5]]
-        other = pool.submit(post, one, tables[5].to_dicts(), probabilities="true")
         worker = app.state.service.batches
-        while len(worker._waiting) < 5:
-            time.sleep(0.01)
+
+        def wait_for(waiting: int) -> None:
+            while len(worker._waiting) < waiting:
+                time.sleep(0.01)
+
+        rest = [pool.submit(post, one, table.to_dicts()) for table in tables[1:5]]
+        wait_for(4)
+        other = pool.submit(post, one, tables[5].to_dicts(), probabilities="true")
+        wait_for(5)
         free.set()
         found = [task.result().json()["rows"] for task in (first, *rest, other)]
         text = one.get("/metrics").text
