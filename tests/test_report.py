@@ -22,6 +22,7 @@ from mercer.estimators.training import set_importances
 from mercer.metrics import wilson_interval
 from mercer.report import Evaluation, RowValues, write_report
 from mercer.report.charts import Axis, Chart
+from mercer.report.learning import in_words
 from mercer.report.numbers import duration, number
 from mercer.report.worst import _first_of
 from mercer.tables.columns import Decision
@@ -159,6 +160,15 @@ def test_without_held_out_rows_the_headline_is_the_leave_one_out_score(tmp_path,
     more.plan_ = replace(model.plan_, n=5000)
     text = page(tmp_path / "r.html", more, None).text
     assert "The model itself was trained on 5,000 rows" in text
+
+
+def test_the_page_says_which_rows_chose_the_setting(diabetes):
+    model = copy.copy(diabetes[0])
+    chosen = model.selection_
+    assert "by leave-one-out error on 300 rows" in str(in_words(model, "data", "y"))
+    many = replace(chosen.best, n_points=10_000, left_out="rows")
+    model.selection_ = replace(chosen, best=many, candidates=(*chosen.candidates, many))
+    assert "when trained on 10,000 rows and judged on others" in str(in_words(model, "data", "y"))
 
 
 def test_one_epoch_without_a_search_is_not_measured(tmp_path):

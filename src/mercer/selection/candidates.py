@@ -10,7 +10,7 @@ from mercer.notebook import html_table
 
 # What a setting was not trained on where it was judged: one point at a time; the same, where the metric
 # was learned on the other half of the points; some of the rows.
-LeftOut = Literal["one", "half", "rows"]
+PartLeftOut = Literal["one", "half", "rows"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Candidate:
     n_points: int
     features: str = "as given"  # how they were prepared
     metric_steps: int = 0  # of learning a metric
-    left_out: LeftOut = "one"
+    left_out: PartLeftOut = "one"
 
     @property
     def rank(self) -> tuple[bool, float]:

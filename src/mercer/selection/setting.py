@@ -149,7 +149,7 @@ def choose_setting(
     if best.loss > NO_BETTER and best.n_points >= FEWEST_TO_SAY:
         note = (
             f"no kernel, bandwidth and ridge predicted better than the mean of the targets on the "
-            f"{best.n_points:,} rows tried (squared error on others {best.loss:.3f} of the mean's): the "
+            f"{best.n_points:,} rows tried (squared error {best.loss:.3f} times that of the mean): the "
             "targets may not depend on the features"
         )
     return Chosen(inputs, kernel, best.ridge, found.selection, left_out, note)
