@@ -24,12 +24,10 @@ from mercer.method.normal_equations import NormalEquations
 from mercer.operators.summation import pieces
 from mercer.operators.workers import Workers, may_go_on
 from mercer.selection.candidates import Candidate
-from mercer.selection.trials import FINE_POINTS, RIDGES, Trials, setting_of
+from mercer.selection.trials import FINE_POINTS, JUDGED_ON, RIDGES, Trials, setting_of
 
-# Points that a setting is trained on, and those that judge it; of fewer, the last are a share.
+# Points that a setting is trained on at most.
 TRAINED_ON = 10_000
-JUDGED_ON = 3_000
-JUDGED_SHARE = 0.25
 SCALE_POINTS = TRAINED_ON + JUDGED_ON
 CENTRES = 800
 # Rows of the kernel matrix at a time.
@@ -93,8 +91,7 @@ def judge_on_others(
     trials: Trials, setting: Candidate, metric: Tensor | None, any_ridge: bool
 ) -> list[Candidate]:
     """The setting with each ridge, trained on the first points and judged on the rest."""
-    count = len(trials.all_y)
-    n = count - min(JUDGED_ON, int(JUDGED_SHARE * count))
+    count, n = len(trials.all_y), trials.n_learning
     w = trials.weights(count)[:, None]  # (s, 1)
     y = trials.all_y - (w[:n] * trials.all_y[:n]).sum(0) / w[:n].sum()  # (s, l)
     kernel = trials.kernels[setting.kernel](setting.bandwidth)
@@ -119,8 +116,10 @@ def judge_on_others(
     variance = float((w * y.square()).mean()) or 1.0
     found = []
     for ridge, alpha in zip(ridges, alphas, strict=True):
-        loss = float((w * (others @ alpha.float() - y).square()).mean()) / variance
+        squares = (w * (others @ alpha.float() - y).square()).mean(1) / variance  # (s - n,)
+        loss = float(squares.mean())
         found.append(replace(setting, ridge=ridge, loss=loss, n_points=n, left_out="rows"))
+        trials.squares[found[-1]] = squares
     return found
 
 

@@ -6,7 +6,7 @@ errors e = alpha / diag(B), the gradient of the mean of e² in A is a matrix,
     G = -(B g alpha^T + B diag(h) B),    g = 2 e / (s diag(B)),    h = -2 e² / (s diag(B)),
 
 so the derivatives in all weights and in r together cost about one more inverse.  A few steps of Adam
-(Kingma and Ba, 2015) are taken on the logarithms of weights and ridge.
+are taken on the logarithms of weights and ridge.
 
 Half of the points are descended on, and the other half judges how many steps were worth taking: on its
 own points, any metric looks better than none.  The first steps are taken on some points of the half.
@@ -27,6 +27,7 @@ from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.direct import JITTER
 from mercer.operators.workers import may_go_on
+from mercer.selection.adam import Adam
 from mercer.selection.leave_one_out import leave_one_out_once
 from mercer.selection.variants import Variant
 
@@ -35,10 +36,7 @@ HALF_POINTS = 800
 POINTS_PER_WEIGHT = 10
 # Steps after which the other half judges.
 JUDGED_STEPS = (2, 4, 8, 16)
-# Adam on logarithms: the rate is the largest change of a logarithm in one step, about.
 RATE = 0.4
-FIRST_MOMENT = 0.8
-SECOND_MOMENT = 0.95
 # The smallest ridge while descending in single precision.
 SMALLEST_RIDGE = 1e-3
 # Rows of the gradient in the kernel matrix that are computed at a time.
@@ -80,10 +78,8 @@ class Descent:
         self.passed: dict[int, tuple[Tensor, float]] = {}  # weights and ridge after so many steps
         self._points = 0  # of the half that the last steps were taken on
         self._judged: dict[tuple[int, int], Learned] = {}  # by steps, and the end of the judge's rows
-        # Logarithms of the weights and of the ridge, (blocks + 1,), and the moments of their gradients.
-        self._logs = torch.zeros(variant.n_blocks + 1, dtype=torch.float64)
-        self._logs[-1] = math.log(max(ridge, SMALLEST_RIDGE))
-        self._first, self._second = torch.zeros_like(self._logs), torch.zeros_like(self._logs)
+        ones = torch.ones(variant.n_blocks, dtype=torch.float64)
+        self._adam = Adam(ones, max(ridge, SMALLEST_RIDGE))
 
     def suits(self, half: Half) -> bool:
         """Whether steps on a half may follow those so far: they were on it, or on enough points."""
@@ -116,22 +112,16 @@ class Descent:
 
     def _step(self, step: int, half: Half) -> bool:
         """One step of Adam, unless the gradient is no number."""
-        weights, ridge = self._logs[:-1].exp(), float(self._logs[-1].exp())
-        gradient = loss_gradient(self.variant, self.kernel, weights, ridge, half)
-        if not bool(torch.isfinite(gradient).all()):
+        adam = self._adam
+        gradient = loss_gradient(self.variant, self.kernel, adam.weights, adam.ridge, half)
+        if not adam.step(gradient, RATE):
             return False
-        self._first = FIRST_MOMENT * self._first + (1 - FIRST_MOMENT) * gradient
-        self._second = SECOND_MOMENT * self._second + (1 - SECOND_MOMENT) * gradient.square()
-        size = (self._second / (1 - SECOND_MOMENT**step)).sqrt()  # (blocks + 1,)
-        size = size.clamp_(min=torch.finfo(size.dtype).tiny)
-        self._logs = self._logs - RATE * self._first / (1 - FIRST_MOMENT**step) / size
-        self._logs[-1].clamp_(min=math.log(SMALLEST_RIDGE))
-        if self.ridge_is_given:
-            self._logs[-1] = math.log(max(self.ridge, SMALLEST_RIDGE))
-        ridge = float(self._logs[-1].exp())
+        if self.ridge_is_given or adam.ridge < SMALLEST_RIDGE:
+            adam.ridge = max(self.ridge if self.ridge_is_given else 0.0, SMALLEST_RIDGE)
+        ridge = adam.ridge
         if ridge < 2 * SMALLEST_RIDGE:
             ridge = min(ridge, self.ridge)
-        self.passed[step] = (self._logs[:-1].exp(), self.ridge if self.ridge_is_given else ridge)
+        self.passed[step] = (adam.weights, self.ridge if self.ridge_is_given else ridge)
         return True
 
 
@@ -154,7 +144,7 @@ def loss_gradient(variant: Variant, kernel: Kernel, weights: Tensor, ridge: floa
     g, h = 2 * e / diagonal / e.numel(), (-2 * e.square() / diagonal / e.numel()).sum(1)
     Bg, Bh = B @ g, B * h  # (s, l), (s, s)
     in_ridge = torch.zeros(())
-    in_weights = torch.zeros(variant.n_blocks, dtype=torch.float64)
+    in_logs = torch.zeros(variant.n_blocks, dtype=torch.float64)
     # -G is symmetric once (B g alpha^T) is replaced by its symmetric part, which no derivative tells
     # apart.  So what is above the diagonal of blocks counts twice, and what is below is not computed.
     for first in range(0, len(B), BLOCK_ROWS):
@@ -165,11 +155,11 @@ def loss_gradient(variant: Variant, kernel: Kernel, weights: Tensor, ridge: floa
         H[:, rows.stop - first :].mul_(2)
         # In the kernel matrix, and from there in the distances: dk = -slope d(distance).
         H.mul_(root[rows]).mul_(root[rest].T).mul_(slopes[rows, rest])
-        in_weights += _in_weights(H, points[rows], points[rest], variant)
-    return torch.cat([in_weights, ridge * in_ridge.double()[None]])
+        in_logs += in_weights(H, points[rows], points[rest], variant)
+    return torch.cat([in_logs, ridge * in_ridge.double()[None]])
 
 
-def _in_weights(H: Tensor, a: Points, b: Points, variant: Variant) -> Tensor:
+def in_weights(H: Tensor, a: Points, b: Points, variant: Variant) -> Tensor:
     """sum_ik H_ik times the distance of a_i and b_k in each block of features, (blocks,)."""
     by_rows, by_columns = H.sum(1), H.sum(0)  # (b,), (t,)
     found = torch.zeros(variant.n_blocks, dtype=torch.float64)

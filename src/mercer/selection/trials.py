@@ -30,6 +30,9 @@ FINE_POINTS = 2_000
 FINAL_POINTS = 3_000
 JUDGING_POINTS = 1_500
 MOST_POINTS = FINAL_POINTS + JUDGING_POINTS
+# With many points, the last of them judge what others have learned: so many, or this share of fewer.
+JUDGED_ON = 3_000
+JUDGED_SHARE = 0.25
 # A setting stays in the race if its loss exceeds the lowest by at most this share, since losses change
 # with the number of points, or by at most this many standard errors of the difference.
 TOLERANCE = 0.1
@@ -91,6 +94,12 @@ class Trials:
     def are_many(self) -> bool:
         """Whether there are enough points for the last comparison."""
         return len(self.all_y) >= MOST_POINTS
+
+    @property
+    def n_learning(self) -> int:
+        """Points that something is learned from for many rows; those after them judge it."""
+        count = len(self.all_y)
+        return count - min(JUDGED_ON, int(JUDGED_SHARE * count))
 
     def measure(
         self, settings: Sequence[Setting], points: int, metric: Tensor | None = None, steps: int = 0
@@ -181,13 +190,20 @@ class Trials:
         allowed = max(tolerance * best.loss, STANDARD_ERRORS * _error(difference))
         return float(difference.mean()) <= allowed
 
-    def can_learn(self, candidate: Candidate) -> bool:
-        """Whether a metric can be learned for it: its slope is known, and there are enough points."""
+    def is_worth_having(self, metric: Candidate, without: Candidate) -> bool:
+        """Whether a setting with a metric is clearly better than the same with another one, or none."""
+        gain = self.squares[without] - self.squares[metric]  # (s,)
+        enough = max(STANDARD_ERRORS * _error(gain), WORTH_HAVING * float(self.squares[without].mean()))
+        return float(gain.mean()) > enough
+
+    def can_learn(self, candidate: Candidate, points: int | None = None) -> bool:
+        """Whether a metric can be learned for it from so many points, those of a half by default: its
+        slope is known, and there are enough points."""
         kernel = self.kernels[candidate.kernel](candidate.bandwidth)
         known = kernel.slope(torch.ones(1, 1, dtype=torch.float64)) is not None
         variant = self.variants[candidate.features]
-        half = min(HALF_POINTS, len(self.y) // 2)
-        enough = 1 < variant.n_blocks <= half // POINTS_PER_WEIGHT
+        points = min(HALF_POINTS, len(self.y) // 2) if points is None else points
+        enough = 1 < variant.n_blocks <= points // POINTS_PER_WEIGHT
         return known and enough and variant.inputs.grid is None and candidate.reachable
 
     def learned(
@@ -241,10 +257,9 @@ class Trials:
             )
             self.add([judged])
             self.squares[judged] = squares
-            # Only what is clearly better than no metric at all.
-            gain = plain - squares
-            enough = max(STANDARD_ERRORS * _error(gain), WORTH_HAVING * float(plain.mean()))
-            if not taken or float(gain.mean()) > enough:
+            if not taken:
+                none = judged
+            if not taken or self.is_worth_having(judged, none):
                 results.append(Judged(judged, metric, judged.loss / (float(plain.mean()) or 1.0)))
         return min(results, key=lambda found: found.candidate.rank)
 

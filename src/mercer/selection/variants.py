@@ -75,7 +75,7 @@ class Variant:
     def points(
         self,
         kernel: Kernel,
-        rows: slice,
+        rows: slice | Tensor,
         weights: Tensor | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> Points:
