@@ -7,7 +7,8 @@ metric is learned on one half of two thousand points and judged on the other.
 
 With more rows, the bandwidth is followed as long as the error falls, since more rows support narrower
 kernels.  The best of each kernel are compared once more, trained on three thousand points and judged on
-others, since what is best for few points may not be for many.
+others, since what is best for few points may not be for many.  The winner's metric is learned from ten
+thousand.
 
 The winner's bandwidth and ridge are refined on two thousand points, or on many more where the ridge is
 not all that keeps the model from following noise.  A setting drops out when a paired comparison of its
@@ -28,6 +29,7 @@ from mercer.operators.workers import Workers
 from mercer.selection.at_scale import refined_at_scale
 from mercer.selection.candidates import Candidate, Selection, leaders
 from mercer.selection.metric import HALF_POINTS, JUDGED_STEPS
+from mercer.selection.metric_at_scale import with_metric_of_many
 from mercer.selection.trials import FINE_POINTS, Setting, Trials, setting_of
 from mercer.selection.variants import Variant
 
@@ -46,7 +48,7 @@ FINALISTS = 2
 FINAL_TOLERANCE = 0.05
 # How close the best of a kernel must be for the last comparison, on `MOST_POINTS`, and how many are.
 LAST_TOLERANCE = 0.2
-MOST_COMPARED = 6
+MOST_COMPARED = 4
 # Bandwidths that the first round begins with, as multiples of the median distance between points; those
 # of the other two, as multiples of the best so far.  Where all but narrow kernels predict the mean, they
 # do not tell that narrow ones are better; towards wide ones the error has no such plain.
@@ -58,6 +60,8 @@ FINE_FACTORS = (1 / math.sqrt(2), math.sqrt(2))
 MOST_EXTENSIONS = 4
 # Further halves of the bandwidth on all points, with many rows.
 MOST_HALVES = 2
+# Further ridges for a metric learned from many rows.
+MOST_RIDGES = 3
 # Ridges beside the best one, where that is 0.
 BESIDE_NO_RIDGE = (1e-3, 1e-2)
 # A loss above this is no better than the mean's, and what was learned is noise.
@@ -116,7 +120,10 @@ def select(
     if bandwidth is None:
         first = leaders(trials.contenders(coarse))[:MOST_LEARNERS]
         coarse += _with_bandwidths_beside(trials, first, ridge)
-    best, weighting = _narrowed(trials, coarse, metric and bandwidth is None, ridge is not None)
+    learns = metric and bandwidth is None
+    best, weighting = _narrowed(trials, coarse, learns, ridge is not None)
+    if learns:
+        best, weighting = with_metric_of_many(trials, best, weighting, ridge is not None)
     if at_scale and trials.are_many:
         best = refined_at_scale(trials, best, weighting, bandwidth is None, ridge is None)
     elif len(trials.y) > COARSE_POINTS or weighting is not None:
@@ -171,7 +178,9 @@ def _best_learner(
     else:
         close = [c for c in ranked[:FINALISTS] if trials.may_be_best(c, ranked[0], FINAL_TOLERANCE)]
     plain = [c for c in learners if c.family in {other.family for other in close}]
-    finals = trials.learned(plain, HALF_POINTS, JUDGED_STEPS, ridge_is_given)
+    # With many points, the winner goes on to learn from all of them.
+    steps = JUDGED_STEPS[:-1] if trials.are_many else JUDGED_STEPS
+    finals = trials.learned(plain, HALF_POINTS, steps, ridge_is_given)
     # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
     decided = len(plain) == 1 and finals[0].metric is not None
     whole = plain if trials.are_many or decided else _on_all_points(trials, plain)
@@ -224,6 +233,14 @@ def _refined(
         if best.bandwidth > min(c.bandwidth for c in fine):
             break
         fine += measured(_beside(best, 1 / 2, any_ridge))
+    # The metric came with another ridge, or with the best one for few centres.
+    for _ in range(MOST_RIDGES if many and any_ridge and metric is not None else 0):
+        best = min(fine, key=lambda c: c.rank)
+        tried = [c.ridge for c in fine]
+        if not best.ridge or min(tried) < best.ridge < max(tried):
+            break
+        further = best.ridge / 3 if best.ridge == min(tried) else 3 * best.ridge
+        fine += measured([setting_of(best, ridge=further)])
     return min(fine, key=lambda c: c.rank)
 
 
