@@ -97,7 +97,7 @@ def test_features_that_matter_are_found_whatever_the_number_of_workers(rng, monk
     X, y = two_of_ten(rng, 4_600, 1.0)
     found = [learn_from_many(trials_of(X, y, k), SETTING, None, False) for k in (1, 2)]
     assert torch.equal(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1]
+    assert found[0][1] == found[1][1] != SETTING.ridge
     weights = found[0][0]
     assert set(weights.argsort()[-2:].tolist()) == {3, 7}
     assert weights[[3, 7]].min() > 2 * weights[[0, 1, 2, 4, 5, 6, 8, 9]].max()
@@ -116,33 +116,25 @@ def test_rows_that_made_no_step_judge_the_metric(rng, monkeypatch):
     assert (before.metric_steps, before.left_out) == (0, "rows")
     assert found.loss == after.loss < 0.9 * before.loss
     assert set(weights.argsort()[-2:].tolist()) == {3, 7}
-    # One that ignores a feature that matters is not taken.
-    weights = weights.clone()
-    weights[3] = 1e-3
-    monkeypatch.setattr(metric_at_scale, "learn_from_many", lambda *given: (weights, 0.3))
+    # One that ignores a feature that matters is taken neither instead of none nor of a better one.
+    poor = weights.clone()
+    poor[3] = 1e-3
+    monkeypatch.setattr(metric_at_scale, "learn_from_many", lambda *given: (poor, 0.3))
     assert with_metric_of_many(trials_of(X, y), SETTING, None, False) == (SETTING, None)
+    assert with_metric_of_many(trials_of(X, y), SETTING, weights, False) == (SETTING, weights)
 
 
-def test_many_rows_are_needed_and_a_slope_that_is_known(rng, monkeypatch):
-    learned = []
-
-    def recorded(trials, *given):
-        learned.append(len(trials.all_y))
-        return torch.ones(10, dtype=torch.float64), 0.3
-
-    monkeypatch.setattr(metric_at_scale, "learn_from_many", recorded)
+def test_a_metric_of_many_needs_rows_enough_and_a_known_slope(rng):
     X, y = two_of_ten(rng, 4_500, 0.5)
-    with_metric_of_many(trials_of(X, y), SETTING, None, False)
-    assert learned == [4_500]
     wide = rng.normal(size=(4_500, 340))  # more than a tenth of the 3,375 rows that are learned from
-    for trials in (
-        trials_of(X[:4_499], y[:4_499]),
-        trials_of(X, y, kernel=mercer.Matern32),
-        trials_of(X[:, :1], y),
-        trials_of(wide, y),
+    for trials, can in (
+        (trials_of(X, y), True),
+        (trials_of(X, y, kernel=mercer.Matern32), False),
+        (trials_of(X[:, :1], y), False),
+        (trials_of(wide, y), False),
     ):
-        assert with_metric_of_many(trials, SETTING, None, False) == (SETTING, None)
-    assert learned == [4_500]
+        assert trials.n_learning == 3_375
+        assert trials.can_learn(SETTING, trials.n_learning) == can
 
 
 def test_an_estimator_with_many_rows_tries_it(rng):

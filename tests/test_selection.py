@@ -16,7 +16,7 @@ from mercer.selection import search, trials
 from mercer.selection.candidates import Candidate, Selection
 from mercer.selection.leave_one_out import FACTOR_COLUMNS, leave_one_out, leave_one_out_once
 from mercer.selection.search import select
-from mercer.selection.trials import Judged, Setting, Trials, _down_from
+from mercer.selection.trials import Setting, Trials, _down_from
 from mercer.selection.variants import Variant
 
 
@@ -164,21 +164,21 @@ def test_the_chosen_setting_is_shown_where_it_was_tried_twice():
 
 
 def test_the_last_comparison_trains_on_some_points_and_judges_on_others(rng, monkeypatch):
-    for name, value in (("FINAL_POINTS", 40), ("MOST_POINTS", 60)):
+    for name, value in (("FINAL_POINTS", 40), ("JUDGED_ON", 20)):
         monkeypatch.setattr(trials, name, value)
-    X, y = rng.normal(size=(70, 2)), torch.from_numpy(rng.normal(size=(70, 1)))
-    w = torch.from_numpy(rng.uniform(0.5, 2, size=70))
+    X, y = rng.normal(size=(80, 2)), torch.from_numpy(rng.normal(size=(80, 1)))
+    w = torch.from_numpy(rng.uniform(0.5, 2, size=80))
     found = Trials(as_given(X), y, lambda n: w[:n], makers("laplacian"), 0.0, lambda n: None, Workers(1))
     metric = torch.tensor([1.0, 3.0], dtype=torch.float64)
     candidate = Candidate("laplacian", 1.5, 0.2, 0.5, True, 60)
-    losses = found.last_comparison([Judged(candidate, metric, 1.0), Judged(candidate, None, 1.0)])
+    losses = found.last_comparison([(candidate, metric), (candidate, None)])
     for loss, scales in zip(losses, (metric.numpy(), np.ones(2)), strict=True):
         x = torch.from_numpy(X * scales)
         K = mercer.Laplacian(1.5)(x, x)
         centred = y - (w[:40, None] * y[:40]).sum() / w[:40].sum()
         alpha = torch.linalg.solve(K[:40, :40] + 0.2 * torch.diag(1 / w[:40]), centred[:40])
-        errors = K[40:60, :40] @ alpha - centred[40:60]
-        assert loss == pytest.approx(float((w[40:60, None] * errors.square()).mean()), rel=1e-8)
+        errors = K[60:, :40] @ alpha - centred[60:]
+        assert loss == pytest.approx(float((w[60:, None] * errors.square()).mean()), rel=1e-8)
 
 
 def test_with_many_rows_the_kernels_are_compared_on_many_points(rng, monkeypatch):
@@ -187,9 +187,9 @@ def test_with_many_rows_the_kernels_are_compared_on_many_points(rng, monkeypatch
     y = np.sin(X[:, 0]) + rng.normal(size=5_000)  # noise makes kernels alike
     seen = []
 
-    def last_comparison(self, judged):
-        seen.append([one.candidate.kernel for one in judged])
-        return [float(one.candidate.kernel != "gaussian") for one in judged]
+    def last_comparison(self, settings):
+        seen.append([candidate.kernel for candidate, _ in settings])
+        return [float(kernel != "gaussian") for kernel in seen[-1]]
 
     monkeypatch.setattr(Trials, "last_comparison", last_comparison)
     model = KernelRegressor(random_state=0, max_iter=1).plan(X, y)
@@ -204,8 +204,7 @@ def test_with_many_rows_the_bandwidth_is_followed_until_both_sides_are_worse(mon
     y = X[:, :1] + np.sin(7 * X[:, :1]) * np.sin(7 * X[:, 1:]) + 0.1 * rng.normal(size=(600, 1))
     monkeypatch.setattr(search, "ROUGH_POINTS", 40)
     monkeypatch.setattr(search, "MOST_CONTENDERS", 1)
-    for name, value in (("FINAL_POINTS", 400), ("MOST_POINTS", 600)):
-        monkeypatch.setattr(trials, name, value)  # these are many
+    monkeypatch.setattr(trials, "MANY_POINTS", 600)
     found = select(as_given(X), torch.from_numpy(y), makers("gaussian"), metric=False).selection
     widths = [c.bandwidth for c in found.candidates if c.n_points == 600]
     assert min(widths) < found.best.bandwidth < max(widths) / 8

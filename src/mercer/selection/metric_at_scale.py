@@ -53,9 +53,10 @@ PIECE = 1_000
 def with_metric_of_many(
     trials: Trials, best: Candidate, metric: Tensor | None, ridge_is_given: bool
 ) -> tuple[Candidate, Tensor | None]:
-    """The setting with a metric learned from many rows, if that is better than the one it has, or none.
+    """The setting with a metric learned from many rows, if that is better than the one it has.
 
-    The ridge stays as it is, and is to be chosen anew.
+    Where it has none, the metric must be clearly better.  The ridge stays as it is, and is to be chosen
+    anew.
     """
     if not (trials.are_many and trials.can_learn(best, trials.n_learning)):
         return best, metric
@@ -73,7 +74,8 @@ def with_metric_of_many(
     trials.workers.run(work, len(tries))
     trials.add(found)
     before, after = found
-    if not trials.is_worth_having(after, before):
+    better = trials.is_worth_having(after, before) if metric is None else after.rank < before.rank
+    if not better:
         return best, metric
     return replace(best, loss=after.loss, metric_steps=after.metric_steps), weights
 
@@ -81,7 +83,10 @@ def with_metric_of_many(
 def learn_from_many(
     trials: Trials, best: Candidate, metric: Tensor | None, ridge_is_given: bool
 ) -> tuple[Tensor, float]:
-    """The weights of blocks after all steps, and the ridge that descended with them."""
+    """The weights of blocks after all steps, and the ridge that descended with them.
+
+    The first step begins with the metric that the setting has, if any.
+    """
     variant = trials.variants[best.features]
     kernel = trials.kernels[best.kernel](best.bandwidth)
     n = trials.n_learning

@@ -48,7 +48,7 @@ FINALISTS = 2
 FINAL_TOLERANCE = 0.05
 # How close the best of a kernel must be for the last comparison, on `MOST_POINTS`, and how many are.
 LAST_TOLERANCE = 0.2
-MOST_COMPARED = 4
+MOST_COMPARED = 6
 # Bandwidths that the first round begins with, as multiples of the median distance between points; those
 # of the other two, as multiples of the best so far.  Where all but narrow kernels predict the mean, they
 # do not tell that narrow ones are better; towards wide ones the error has no such plain.
@@ -186,7 +186,7 @@ def _best_learner(
     whole = plain if trials.are_many or decided else _on_all_points(trials, plain)
     losses = [final.share * one.loss for final, one in zip(finals, whole, strict=True)]
     if trials.are_many and len(plain) > 1:
-        losses = trials.last_comparison(finals)
+        losses = trials.last_comparison([(final.candidate, final.metric) for final in finals])
     i = min(range(len(plain)), key=losses.__getitem__)
     if finals[i].metric is None:
         return whole[i], None
@@ -233,7 +233,7 @@ def _refined(
         if best.bandwidth > min(c.bandwidth for c in fine):
             break
         fine += measured(_beside(best, 1 / 2, any_ridge))
-    # The metric came with another ridge, or with the best one for few centres.
+    # The ridge is still that of no metric.
     for _ in range(MOST_RIDGES if many and any_ridge and metric is not None else 0):
         best = min(fine, key=lambda c: c.rank)
         tried = [c.ridge for c in fine]

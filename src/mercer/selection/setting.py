@@ -19,7 +19,7 @@ from mercer.selection.at_scale import CENTRES, CHUNK, SCALE_POINTS
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
 from mercer.selection.search import CANDIDATES, NO_BETTER, Found, select
-from mercer.selection.trials import FINAL_POINTS, FINE_POINTS, MOST_POINTS
+from mercer.selection.trials import FINAL_POINTS, FINE_POINTS, MANY_POINTS
 from mercer.selection.variants import Variant, with_table
 
 CPU = torch.device("cpu")
@@ -114,7 +114,7 @@ def choose_setting(
     # The largest matrices of the last comparison are over the points that it trains on.
     if search_points(usable, widest, FINAL_POINTS, workers_for(CPU).count) == (FINAL_POINTS, n_workers):
         most = scale_points(usable, widest, len(variants), n_workers, CENTRES, CHUNK)
-        count = max(MOST_POINTS, min(most, SCALE_POINTS))
+        count = max(MANY_POINTS, min(most, SCALE_POINTS))
     carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
     with small_operations(CPU):  # the same numbers for any number of threads

@@ -26,13 +26,12 @@ from mercer.selection.variants import Variant
 
 # Most points that a setting is tried on by leaving one out: one inverse takes some 140 ms.
 FINE_POINTS = 2_000
-# Points of the last comparison, to train on and to judge.
-FINAL_POINTS = 3_000
-JUDGING_POINTS = 1_500
-MOST_POINTS = FINAL_POINTS + JUDGING_POINTS
-# With many points, the last of them judge what others have learned: so many, or this share of fewer.
+# As many points are many.  The last of them judge what others have learned: so many, or this share.
+MANY_POINTS = 4_500
 JUDGED_ON = 3_000
 JUDGED_SHARE = 0.25
+# Points that the last comparison of kernels trains on at most.
+FINAL_POINTS = 3_000
 # A setting stays in the race if its loss exceeds the lowest by at most this share, since losses change
 # with the number of points, or by at most this many standard errors of the difference.
 TOLERANCE = 0.1
@@ -92,8 +91,8 @@ class Trials:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are enough points for the last comparison."""
-        return len(self.all_y) >= MOST_POINTS
+        """Whether there are enough points for some of them to judge only."""
+        return len(self.all_y) >= MANY_POINTS
 
     @property
     def n_learning(self) -> int:
@@ -263,25 +262,26 @@ class Trials:
                 results.append(Judged(judged, metric, judged.loss / (float(plain.mean()) or 1.0)))
         return min(results, key=lambda found: found.candidate.rank)
 
-    def last_comparison(self, judged: list[Judged]) -> list[float]:
-        """The loss of each, trained on many points, at others."""
-        w = self.weights(MOST_POINTS)[:, None]  # (s, 1)
-        train, rest = slice(0, FINAL_POINTS), slice(FINAL_POINTS, MOST_POINTS)
+    def last_comparison(self, settings: Sequence[tuple[Candidate, Tensor | None]]) -> list[float]:
+        """The loss of each with its metric, trained on many points, at those that judge."""
+        w = self.weights(len(self.all_y))[:, None]  # (s, 1)
+        train, rest = slice(0, min(FINAL_POINTS, self.n_learning)), slice(self.n_learning, None)
         y = self.all_y - (w[train] * self.all_y[train]).sum(0) / w[train].sum()  # (s, l)
-        losses = [math.inf] * len(judged)
+        losses = [math.inf] * len(settings)
 
         def work(i: int, worker: int) -> None:
-            candidate, metric, _ = judged[i]
+            candidate, metric = settings[i]
             kernel = self.kernels[candidate.kernel](candidate.bandwidth)
-            points = self.variants[candidate.features].points(kernel, slice(0, MOST_POINTS), metric)
-            K = kernel.block(points[train], points[train], same=True)
+            points = self.variants[candidate.features].points(kernel, slice(None), metric)
+            z = points[train]
+            K = kernel.block(z, z, same=True)
             may_go_on()
             alpha = solve(K, y[train], max(candidate.ridge, JITTER), w[train])
             may_go_on()
-            f = kernel.block(points[rest], points[train]) @ alpha  # (s', l)
+            f = kernel.block(points[rest], z) @ alpha  # (s', l)
             losses[i] = float((w[rest] * (f - y[rest]).square()).mean())
 
-        self.workers.run(work, len(judged))
+        self.workers.run(work, len(settings))
         return losses
 
     def left_out(self, best: Candidate, metric: Tensor | None) -> Tensor:
