@@ -198,6 +198,60 @@ def test_products_with_centres_and_temporary_ones_are_the_dense_ones():
         assert operator.n_temporary == 114
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kept_values_of_rows_change_no_bit(dtype, monkeypatch):
+    """All rows, some of them or none are evaluated again in later epochs."""
+    x, y = waves(2500, 2)
+    size = torch.finfo(dtype).bits // 8
+    evaluated = []
+    whole = Laplacian.block
+
+    def counted(self, a, b, **options):
+        evaluated[-1] += len(a) * len(b)
+        return whole(self, a, b, **options)
+
+    found = []
+    for budget in (0.0, size * 150 * 1_300, 1e9):
+        training, _ = run(x, y, 150, epochs=1, dtype=dtype, kept_rows_memory=budget)
+        evaluated.append(0)
+        training.limits = replace(training.limits, max_iter=5)
+        monkeypatch.setattr(Laplacian, "block", counted)
+        outcome = training.run()
+        monkeypatch.setattr(Laplacian, "block", whole)
+        found.append(outcome.alpha)
+        kept = sum(values.nbytes for values in training.operator._kept.values())
+        assert kept <= budget
+        assert (kept > 0) == (budget > 0)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    none, some, all_ = evaluated
+    assert none - all_ >= 4 * 150 * 2_500 > none - some > 0
+
+
+def test_a_plan_counts_the_values_of_rows_that_it_keeps():
+    x, _ = waves(6_000)
+    kernel = Laplacian(3.0)
+    points = kernel.points(torch.from_numpy(x).float())
+    slow = Rates(1e-9, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10)
+
+    def planned(memory, value=1e-6, on_disk=False):
+        resource = Resource(capacity=1e7, memory=memory, rates=slow)
+        given = (kernel, points, 500, 1, resource, 1.0, Requests(), 0, on_disk)
+        return choose_with_centres(*given, value=value)[0]
+
+    plan, little = planned(4e9), planned(1.5e8)
+    assert plan.kept_rows_memory == 4 * 6_000 * 500
+    assert plan.kept_rows_share == 1
+    assert plan.later_epoch_seconds < plan.first_epoch_seconds
+    assert "100% of those of rows with the centres" in " ".join(str(plan).split())
+    assert 0 <= little.kept_rows_memory < plan.kept_rows_memory
+    for one in (plan, little):
+        assert one.peak_memory <= one.memory
+    halved = plan.within(plan.peak_memory - plan.kept_rows_memory / 2, 0)
+    assert halved.kept_rows_memory == pytest.approx(plan.kept_rows_memory / 2)
+    assert planned(4e9, on_disk=True).kept_rows_memory == 0
+
+
 def test_as_many_centres_as_rows_is_the_method_without_projections():
     x, y = waves(4000)
     options = {"kernel": "laplacian", "bandwidth": 3.0, "random_state": 0, "max_iter": 3, "ridge": 0.1}

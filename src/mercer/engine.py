@@ -376,6 +376,7 @@ def _training(
             n_temporary=plan.n_temporary,
             kept_memory=plan.kept_memory,
             kept_as=plan.kept_as,
+            kept_rows_memory=plan.kept_rows_memory,
             held_out=held_out,
             watched=watched,
             sample_weight=weight,

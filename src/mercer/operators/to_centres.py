@@ -5,7 +5,8 @@
 
 A panel's rows are evaluated once.  Their values are kept until the next panel, because descent needs
 K(panel, centres) before it knows the residual, and K(centres, panel) times what it did to the weights
-afterwards.
+afterwards.  Those of the first panels visited are kept for all epochs while a budget lasts, as they were
+evaluated, so that the sums have the same bits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mercer.data.points import Points
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.operators.base import PanelProducts
+from mercer.operators.storage import Storage
 from mercer.operators.summation import Scratch, Tile, pieces, shaped, tile_elements
 from mercer.operators.tiled import TiledOperator, panel_rows
 
@@ -41,6 +43,7 @@ class CentresOperator:
     basis : (s, q), on the first s centres
     rows_at_once : rows of the longest panel
     kept_rows : rows whose values with all centres are kept until the next panel, at most
+    budget : bytes for values that are kept from epoch to epoch
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class CentresOperator:
         basis: Tensor,
         rows_at_once: int,
         kept_rows: int,
+        budget: float = 0.0,
     ) -> None:
         self.kernel = kernel
         self.rows = rows
@@ -67,6 +71,9 @@ class CentresOperator:
         self._memory = basis.new_empty(len(centres) * min(kept_rows, rows_at_once))
         self._values: Tensor | None = None  # (p, R)  of the last panel
         self._panel: Points | None = None
+        self._storage = Storage(self._tiled, None)
+        self._left = budget  # bytes
+        self._kept: dict[int, Tensor] = {}  # by first row: K(centres, panel), (p, R)
 
     def clear(self) -> None:
         """Forget the temporary centres."""
@@ -79,10 +86,13 @@ class CentresOperator:
         R, first = len(points), p + self.n_temporary
         local = slice(0, R)
         own = tiled.own_memory(local)
-        fits = p * R <= len(self._memory)
-        self._values = shaped(self._memory, p, R) if fits else None
         self._panel = points
-        tiles = tiled.tiles(points, slice(0, p), self._values)
+        self._values = self._kept.get(rows.start)
+        if self._values is not None:  # cut as if they were evaluated, so that the sums round alike
+            tiles = [Tile.known(c, self._values[c]) for c in tiled.between(0, p)]
+        else:
+            self._values = self._room_for(rows.start, R)
+            tiles = tiled.tiles(points, slice(0, p), self._values)
         tiles += [self._tile(points, columns, others) for columns, others in self._temporary]
         slot = slice(first, first + R)
         tiles.append(Tile(slot, self._evaluated(points, points, own, same=True)))
@@ -90,6 +100,16 @@ class CentresOperator:
             self._temporary.append((slice(first + c.start, first + c.stop), points[c]))
         self.n_temporary += R
         return tiled.collect(local, tiles, weights, own, tiled.Z_memory(local))
+
+    def _room_for(self, first: int, R: int) -> Tensor | None:
+        """Memory for K(centres, panel), (p, R), to be kept for all epochs or until the next panel."""
+        p = len(self.centres)
+        size = p * R * self._storage.value_bytes
+        if size <= self._left:
+            self._left -= size
+            self._kept[first] = self._storage.room(p, R)
+            return self._kept[first]
+        return shaped(self._memory, p, R) if p * R <= len(self._memory) else None
 
     def transposed(self, changes: Tensor) -> Tensor:
         """K(centres, rows of the last panel) @ changes, (p, k), for changes (R, k)."""

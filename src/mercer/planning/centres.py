@@ -7,9 +7,10 @@ takes
                         and with the R rows of their panel
     n p² / w            kept values read, or evaluated again: a pass over the centres for every w rows
 
-so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.  To
-predict the time of an epoch, one panel is worked on as in training, and the rest is counted.  Several
-ranks share out the columns; the values of a panel's rows among one another are the work of all.
+so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.
+Later epochs read the values of rows with the centres as far as memory lasts.  To predict the time of an
+epoch, one panel is worked on as in training, and the rest is counted.  Several ranks share out the
+columns; the values of a panel's rows among one another are the work of all.
 
 Few centres have their equations solved at once instead (`direct.py`), where that is predicted to be
 sooner than the epochs of descent.
@@ -29,13 +30,15 @@ from mercer.method.preconditioner import LevelledKernel
 from mercer.method.schedule import make_schedule
 from mercer.method.step import descend
 from mercer.model.expansion import ExpansionWithTemporaries
+from mercer.operators.pool import POOL
 from mercer.operators.storage import value_bytes
 from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator
 from mercer.operators.workers import small_operations
+from mercer.planning.calibration import fresh_byte_seconds
 from mercer.planning.choose import choose
 from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
-from mercer.planning.keeping import keeping
+from mercer.planning.keeping import keeping, pays
 from mercer.planning.levelling import SUBSAMPLE_SIZE, Requests
 from mercer.planning.memory import centres_bytes, centres_data_bytes, kept_bytes, repeated_bytes
 from mercer.planning.plan import Plan
@@ -161,15 +164,18 @@ def choose_with_centres(
     coded = ranks == 1 and not together.is_group
     kept = keeping(kernel, few[:p], plan.subsample_size, q, min(m, p), n_held_out, size, coded=coded)
     work = centres_bytes(n, p, p, rows, n_outputs, plan.subsample_size, size, ranks)
-    kept_memory = kept_bytes(
+    # Where not even the rows are in memory, it has better uses.
+    of_rows = size * n * p if coded and not data_on_disk else 0.0
+    room = kept_bytes(
         resource.usable,
         work=work + repeated_bytes(p, rows + q, ranks, size),
         data=0.0 if data_on_disk else centres_data_bytes(n, p, d, ranks, stored, together.dealt),
         held_out=ranks * n_held_out,
         d=d,
-        wanted=kept.wanted,
+        wanted=kept.wanted + of_rows,
         element_size=size,
     )
+    kept_memory = min(room, kept.wanted)
     whole = kept_memory >= kept.wanted
     relative = 1.0
     if value is not None and resource.rates is not None and whole:
@@ -187,10 +193,18 @@ def choose_with_centres(
         kept_as=kept.code,
         n_centers=p,
         n_temporary=temporary,
+        kept_rows_memory=room - kept_memory,
         **of_run,
     )
-    if value is None:
-        return plan, levelled
+    if value is None or resource.rates is None:
+        return replace(plan, kept_rows_memory=0.0), levelled
+    rates = resource.rates
+    read = rates.reading(n_outputs, size)  # one byte
+    used_before = min(plan.kept_rows_memory, POOL.free_bytes if points.device.type == "cpu" else 0)
+    fresh = plan.kept_rows_memory - used_before
+    write = fresh_byte_seconds(fresh, points.device, rates)
+    if not pays(fresh, write, value / size - read, COUNTED_EPOCHS - 1):
+        plan, fresh = replace(plan, kept_rows_memory=used_before), 0.0
     panel = _panel_seconds(kernel, few, plan, levelled)
     # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what
     # panels added to the values and to the gradient, and the sums of the pass.
@@ -198,15 +212,24 @@ def choose_with_centres(
     projection += 3 * n_outputs * together.sums * p / panel.rows
     of_panel = panel.all_with(temporary / 2, together) + (n_outputs + q) * together.sums
     epoch = n / panel.rows * max(of_panel, together.points) + n / temporary * projection
+    evaluated = panel.values * p / panel.columns * n / panel.rows  # of all rows with the centres
+    saved = plan.kept_rows_share * evaluated - read * plan.kept_rows_memory
     every = all_centres_seconds(n, value / P)
-    return _with_seconds(plan, epoch, COUNTED_EPOCHS, every), levelled
+    return _with_seconds(plan, epoch, COUNTED_EPOCHS, every, write * fresh, saved), levelled
 
 
-def _with_seconds(plan: Plan, epoch: float, epochs: int, all_centres: float) -> Plan:
+def _with_seconds(
+    plan: Plan,
+    epoch: float,
+    epochs: int,
+    all_centres: float,
+    keeping: float = 0.0,
+    saved: float = 0.0,
+) -> Plan:
     return replace(
         plan,
-        first_epoch_seconds=epoch,
-        later_epoch_seconds=epoch,
+        first_epoch_seconds=epoch + keeping,
+        later_epoch_seconds=epoch - max(0.0, saved),
         expected_epochs=epochs,
         all_centers_seconds=all_centres,
     )

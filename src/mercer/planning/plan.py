@@ -78,6 +78,7 @@ class Plan:
     n_closing: int = 0  # of them, those that closing epochs train on
     n_centers: int | None = None  # p; None where every row is a centre
     n_temporary: int = 0  # rows that may be temporary centres at once
+    kept_rows_memory: float = 0.0  # bytes of values of rows with fewer centres, kept like the others
     rank_reason: str = ""  # why no more eigenvalues are levelled
     all_centers_seconds: float | None = None  # predicted for a run in which every row is a centre
 
@@ -126,7 +127,7 @@ class Plan:
     @property
     def peak_memory(self) -> float:
         """Bytes that all ranks take: data, weights, targets, preconditioner, kept kernel values."""
-        return self._data_bytes + self._work_bytes + self.kept_memory
+        return self._data_bytes + self._work_bytes + self.kept_memory + self.kept_rows_memory
 
     @property
     def sent_bytes(self) -> tuple[float, float]:
@@ -164,6 +165,11 @@ class Plan:
         return self._element_size * values + self._Z_bytes <= self.kept_for_training
 
     @property
+    def kept_rows_share(self) -> float:
+        """Of the values of rows with fewer centres, what later epochs read instead of evaluating it."""
+        return min(1.0, self.kept_rows_memory / (self.n * self.n_weighted * self._element_size))
+
+    @property
     def _Z_bytes(self) -> float:
         return float(self.n * self.preconditioner_rank * self._element_size)
 
@@ -184,7 +190,9 @@ class Plan:
             wanted=math.inf,
             element_size=self._element_size,
         )
-        return replace(self, kept_memory=min(self.kept_memory, room))
+        kept = min(self.kept_memory, room)
+        of_rows = min(self.kept_rows_memory, room - kept)
+        return replace(self, kept_memory=kept, kept_rows_memory=of_rows)
 
     @property
     def _element_size(self) -> int:

@@ -59,10 +59,11 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
             ("method", "direct", method),
         ]
         return shown + last + _ranks(plan) + _times(plan) + notes
+    kept = plan.kept_memory + plan.kept_rows_memory
     shown += [
         ("C_G", _short(plan.capacity), "operations in flight that saturate the device"),
         ("S_G", in_words(plan.memory), needs),
-        ("kept", in_words(plan.kept_memory), f"{_kept(plan)}; inner products {plan.products}"),
+        ("kept", in_words(kept), f"{_kept(plan)}; inner products {plan.products}"),
         ("m_C", _short(plan.capacity_batch_size), "batch that keeps the device busy"),
         ("m_S", _short(plan.memory_batch_size), "batch whose kernel block would fit in memory"),
         ("m_G", _short(plan.device_batch_size), "batch the device can use"),
@@ -155,6 +156,8 @@ def _faster(plan: Plan) -> str:
 
 
 def _kept(plan: Plan) -> str:
+    if plan.kept_rows_memory:
+        return f"kernel values kept, {plan.kept_rows_share:.0%} of those of rows with the centres"
     if plan.kept_as is None or not plan.kept_memory:
         return "kernel values kept"
     return f"kernel values kept in 16 bits, each within {plan.kept_as.error:.1e}"

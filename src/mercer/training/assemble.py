@@ -175,6 +175,7 @@ def assemble_with_centres(
     n_temporary: int | None = None,
     kept_memory: float = 0.0,
     kept_as: FixedPoint | None = None,
+    kept_rows_memory: float = 0.0,
     rows_at_once: int | None = None,
     held_out: HeldOutPart | None = None,
     watched: HeldOutPart | None = None,
@@ -187,7 +188,8 @@ def assemble_with_centres(
 
     `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
     centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
-    K over the centres and between held-out points and centres.  Points of a stream are visited in
+    K over the centres and between held-out points and centres, `kept_rows_memory` for those of rows with
+    the centres, without a group.  Points of a stream are visited in
     their own order, and need rows to be `watched`, a sample that is in memory; by default these are the
     last of the points.  With an exact step, the equations are solved at once, and nothing is levelled.
     With a `group`, the columns are shared out over its ranks, or the rows if the step is exact;
@@ -232,6 +234,7 @@ def assemble_with_centres(
             basis=preconditioner.V,
             rows_at_once=schedule.longest,
             kept_rows=schedule.longest,
+            budget=kept_rows_memory,
         )
     start = y.new_zeros(p, n_outputs) if start_from is None else start_from
     delayed: DelayedProjection | DirectSolve
