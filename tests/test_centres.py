@@ -239,12 +239,13 @@ def test_a_plan_counts_the_values_of_rows_that_it_keeps():
         given = (kernel, points, 500, 1, resource, 1.0, Requests(), 0, on_disk)
         return choose_with_centres(*given, value=value)[0]
 
-    plan, little = planned(4e9), planned(1.5e8)
+    plan = planned(4e9)
+    little = planned(plan.peak_memory - plan.kept_rows_memory / 2)
     assert plan.kept_rows_memory == 4 * 6_000 * 500
     assert plan.kept_rows_share == 1
     assert plan.later_epoch_seconds < plan.first_epoch_seconds
     assert "100% of those of rows with the centres" in " ".join(str(plan).split())
-    assert 0 <= little.kept_rows_memory < plan.kept_rows_memory
+    assert 0 < little.kept_rows_memory < plan.kept_rows_memory
     for one in (plan, little):
         assert one.peak_memory <= one.memory
     halved = plan.within(plan.peak_memory - plan.kept_rows_memory / 2, 0)
@@ -626,10 +627,23 @@ def test_explanations_name_rows_of_the_data(tmp_path):
     assert np.array_equal(model.explain(x[rows[:20]]).nearest[:, 0], rows[:20])
 
 
-@pytest.mark.parametrize(("given", "terms"), [({"n_centers": 100}, 200), ({"n_centers": None}, 4_600)])
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        ({"n_centers": 100}, 200),
+        ({"n_centers": None}, 4_600),
+        ({"n_centers": "auto"}, 4_600),  # which are few
+        ({"n_centers": "auto", "few": 4_000}, 2_000),
+    ],
+)
 def test_the_search_counts_the_rounding_of_sums_over_the_centres(rng, monkeypatch, given, terms):
     """With as many terms as rows, settings would be refused that few centres allow."""
     seen = []
+    few = given.pop("few", None)
+    if few is not None:
+        for place in ("choice.FEWEST_TIMED", "centres.FEWEST_TIMED"):
+            monkeypatch.setattr(f"mercer.preparation.{place}", few)
+        monkeypatch.setattr("mercer.planning.centres.SHORT_SECONDS", 1e-9)
 
     def select(*arguments, rounding, **others):
         seen.append(rounding)

@@ -47,6 +47,8 @@ from mercer.planning.together import Together
 from mercer.planning.work import ELEMENTWISE_FEATURES
 from mercer.stopwatch import Stopwatch, fastest
 
+# With fewer rows than this, every one is a centre unless the user says otherwise.
+FEWEST_TIMED = 20_000
 # A run that is predicted to take no longer has every row as a centre; otherwise the number of centres is
 # the largest that takes no longer.
 SHORT_SECONDS = 120.0
@@ -163,7 +165,7 @@ def choose_with_centres(
     ranks, stored = resource.ranks, 1 if points.is_bytes else size
     coded = ranks == 1 and not together.is_group
     kept = keeping(kernel, few[:p], plan.subsample_size, q, min(m, p), n_held_out, size, coded=coded)
-    work = centres_bytes(n, p, p, rows, n_outputs, plan.subsample_size, size, ranks)
+    work = centres_bytes(n, p, max(p, rows), rows, n_outputs, plan.subsample_size, size, ranks)
     # Where not even the rows are in memory, it has better uses.
     of_rows = size * n * p if coded and not data_on_disk else 0.0
     room = kept_bytes(

@@ -10,7 +10,13 @@ from mercer.kernels import Custom
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel
 from mercer.model.machine import KernelMachine
-from mercer.planning.centres import TIMED_COLUMNS, auto_centres, choose_with_centres, value_seconds
+from mercer.planning.centres import (
+    FEWEST_TIMED,
+    TIMED_COLUMNS,
+    auto_centres,
+    choose_with_centres,
+    value_seconds,
+)
 from mercer.planning.direct import SPECTRUM_POINTS
 from mercer.planning.levelling import Requests
 from mercer.planning.memory import stream_bytes
@@ -22,8 +28,6 @@ from mercer.preparation.settings import all_cores
 from mercer.training.assemble import dealing_anyhow
 from mercer.training.problem import Problem, rows_each, streamed_points
 
-# With fewer rows than this, every one is a centre unless the user says otherwise.
-FEWEST_TIMED = 20_000
 # Of the memory, what training on a stream gets at least.
 LEAST_BESIDE_STREAM = 0.25
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mercer.kernels import Gaussian, as_kernel
+from mercer.planning.centres import FEWEST_TIMED, auto_centres
 from mercer.planning.resource import Resource
 from mercer.preparation.settings import Settings, all_cores
 from mercer.processes.group import Group
@@ -32,7 +33,7 @@ def choose_for_all(
 ) -> Chosen:
     """What the user left open is chosen on rank 0, meanwhile on all cores of its host."""
 
-    n_terms = _most_terms(data, settings)
+    n_terms = _most_terms(data, settings, resource, group.size)
 
     def chosen_here() -> Chosen:
         with all_cores(group):
@@ -64,10 +65,20 @@ def choose_for_all(
     return replace(chosen, left_out=replace(chosen.left_out, decisions=decisions))
 
 
-def _most_terms(data: Data, settings: Settings) -> int:
-    """Columns that a prediction sums over in training, at most: rounding error grows with them."""
-    p = settings.n_centers if data.centers is None else len(data.centers)
-    return min(len(data.rows), COLUMNS_PER_CENTRE * p) if isinstance(p, int) else len(data.rows)
+def _most_terms(data: Data, settings: Settings, resource: Resource, ranks: int) -> int:
+    """Columns that a prediction sums over in training, at most: rounding error grows with them.
+
+    How many centres "auto" will take depends on the kernel.  Counted operations are the least that any
+    kernel takes, so they give the largest number of centres.
+    """
+    n, p = len(data.rows), settings.n_centers
+    if data.centers is not None:
+        p = len(data.centers)
+    if p == "auto":
+        rates = resource.rates
+        counted = None if rates is None else data.X.shape[1] * rates.feature / ranks
+        p = auto_centres(n, counted, resource) if n >= FEWEST_TIMED else None
+    return n if p is None else min(n, COLUMNS_PER_CENTRE * p)
 
 
 def _at_scale(data: Data, terms: int) -> bool:
