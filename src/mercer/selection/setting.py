@@ -113,8 +113,10 @@ def choose_setting(
     count, n_workers = search_points(usable, widest, FINE_POINTS, workers_for(CPU).count)
     # The largest matrices of the last comparison are over the points that it trains on.
     if search_points(usable, widest, FINAL_POINTS, workers_for(CPU).count) == (FINAL_POINTS, n_workers):
-        most = scale_points(usable, widest, len(variants), n_workers, CENTRES, CHUNK)
-        count = max(MANY_POINTS, min(most, SCALE_POINTS))
+        count = MANY_POINTS
+        if at_scale or (_may_learn(request) and request.bandwidth is None and plain.grid is None):
+            most = scale_points(usable, widest, len(variants), n_workers, CENTRES, CHUNK)
+            count = max(count, min(most, SCALE_POINTS))
     carried = torch.float64 if solves and plain.grid is None else dtype
     sample = Sample.draw(x, Y, rows, count, strata, sample_weight)
     with small_operations(CPU):  # the same numbers for any number of threads
