@@ -151,6 +151,7 @@ def table(
     saved: Path | None = None,
     longest: float = MOST_SECONDS,
     kernel_name: str = "auto",
+    iterations: int = FALKON_ITERATIONS,
 ) -> list[Row]:
     """A table of the data folder, Mercer and the others with the same kernel and centres."""
     data = np.load(folder / f"{name}.npz")
@@ -174,9 +175,12 @@ def table(
         Row(f"{label}: Mercer, error", error, note=f"{model.plan_.kernel}"),
         Row(f"{label}: Mercer, training seconds", trained, note=about),
     ]
-    if model.plan_.first_epoch_seconds is not None:
-        mean = trained / max(1, len(model.history_))
-        found.append(Row(f"{label}: predicted ÷ measured", model.plan_.first_epoch_seconds / mean))
+    first, later = model.plan_.first_epoch_seconds, model.plan_.later_epoch_seconds
+    if first is not None and later is not None:
+        predicted = first + (len(model.history_) - 1) * later
+        found.append(
+            Row(f"{label}: predicted ÷ measured", predicted / trained, note=f"first {first:.0f} s")
+        )
     print(*found, sep="\n", flush=True)
     m = model.machine_
     kernel, z, targets = m.kernel, m.centres, model._targets
@@ -216,10 +220,8 @@ def table(
     if "falkon" in solvers:
         spent, best = 0.0, math.inf
         watch = Stopwatch()
-        for i, alpha in enumerate(
-            falkon(kernel, x, z, centred, model.plan_.ridge, FALKON_ITERATIONS), start=1
-        ):
-            if i in (1, 5, 10, FALKON_ITERATIONS):
+        for i, alpha in enumerate(falkon(kernel, x, z, centred, model.plan_.ridge, iterations), start=1):
+            if i in (1, 5, 10, iterations):
                 spent, best = watch.seconds, judged(alpha)
                 told(f"Falkon, {i} iterations", best, spent)
     if "lightgbm" in solvers:
@@ -330,12 +332,13 @@ def main() -> None:
     parser.add_argument("--solvers", nargs="*", default=["nystrom", "falkon", "lightgbm"])
     parser.add_argument("--kernel", default="auto", help="of the tables")
     parser.add_argument("--longest", type=float, default=MOST_SECONDS, help="seconds of Nyström")
+    parser.add_argument("--iterations", type=int, default=FALKON_ITERATIONS, help="of Falkon")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the deformed digits")
     parser.add_argument("--bytes", type=int, default=STREAM_BYTES, help="of the file that is streamed")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     solvers, folder = tuple(given.solvers), given.data
-    more = (0.5, given.model, given.longest, given.kernel)
+    more = (0.5, given.model, given.longest, given.kernel, given.iterations)
     parts: dict[str, Callable[[], list[Row]]] = {
         "covtype": lambda: table("covtype", folder, given.centres or 20_000, solvers, *more),
         "flights": lambda: table("nycflights13", folder, given.centres or 10_000, solvers, *more),
