@@ -38,7 +38,7 @@ from mercer.operators.workers import small_operations
 from mercer.planning.calibration import fresh_byte_seconds
 from mercer.planning.choose import choose
 from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
-from mercer.planning.keeping import keeping, pays
+from mercer.planning.keeping import KEEPING_MARGIN, keeping, pays
 from mercer.planning.levelling import SUBSAMPLE_SIZE, Requests
 from mercer.planning.memory import centres_bytes, centres_data_bytes, kept_bytes, repeated_bytes
 from mercer.planning.plan import Plan
@@ -200,21 +200,22 @@ def choose_with_centres(
     )
     if value is None or resource.rates is None:
         return replace(plan, kept_rows_memory=0.0), levelled
-    rates = resource.rates
-    read = rates.reading(n_outputs, size)  # one byte
+    panel = _panel_seconds(kernel, few, plan, levelled)
+    evaluated = panel.values * p / panel.columns * n / panel.rows  # of all rows with the centres
+    read = resource.rates.reading(n_outputs, size)  # one byte
     used_before = min(plan.kept_rows_memory, POOL.free_bytes if points.device.type == "cpu" else 0)
     fresh = plan.kept_rows_memory - used_before
-    write = fresh_byte_seconds(fresh, points.device, rates)
-    if not pays(fresh, write, value / size - read, COUNTED_EPOCHS - 1):
+    write = fresh_byte_seconds(fresh, points.device, resource.rates)
+    # Without the margin of others: as many epochs are counted on as there usually are.
+    later = (COUNTED_EPOCHS - 1) / KEEPING_MARGIN
+    if not pays(fresh, write, evaluated / (size * n * p) - read, later):
         plan, fresh = replace(plan, kept_rows_memory=used_before), 0.0
-    panel = _panel_seconds(kernel, few, plan, levelled)
     # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what
     # panels added to the values and to the gradient, and the sums of the pass.
     projection = panel.steps * p / panel.rows + relative * p * p * value / P
     projection += 3 * n_outputs * together.sums * p / panel.rows
     of_panel = panel.all_with(temporary / 2, together) + (n_outputs + q) * together.sums
     epoch = n / panel.rows * max(of_panel, together.points) + n / temporary * projection
-    evaluated = panel.values * p / panel.columns * n / panel.rows  # of all rows with the centres
     saved = plan.kept_rows_share * evaluated - read * plan.kept_rows_memory
     every = all_centres_seconds(n, value / P)
     return _with_seconds(plan, epoch, COUNTED_EPOCHS, every, write * fresh, saved), levelled
