@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -68,16 +69,18 @@ def choose_for_all(
 def _most_terms(data: Data, settings: Settings, resource: Resource, ranks: int) -> int:
     """Columns that a prediction sums over in training, at most: rounding error grows with them.
 
-    How many centres "auto" will take depends on the kernel.  Counted operations are the least that any
-    kernel takes, so they give the largest number of centres.
+    How many centres "auto" will take depends on the seconds of a kernel value.  The product alone is the
+    least that any kernel takes, and gives the most centres; a power of two does not depend on noise.
     """
     n, p = len(data.rows), settings.n_centers
     if data.centers is not None:
         p = len(data.centers)
     if p == "auto":
-        rates = resource.rates
-        counted = None if rates is None else data.X.shape[1] * rates.feature / ranks
-        p = auto_centres(n, counted, resource) if n >= FEWEST_TIMED else None
+        least = None
+        if resource.rates is not None:
+            product = data.X.shape[1] * resource.rates.feature / max(1.0, resource.integer_gain)
+            least = 2.0 ** math.floor(math.log2(product / ranks))
+        p = auto_centres(n, least, resource) if n >= FEWEST_TIMED else None
     return n if p is None else min(n, COLUMNS_PER_CENTRE * p)
 
 

@@ -233,7 +233,7 @@ def _refined(
         if best.bandwidth > min(c.bandwidth for c in fine):
             break
         fine += measured(_beside(best, 1 / 2, any_ridge))
-    # The ridge is still that of no metric.
+    # The ridge was chosen before the metric was.
     for _ in range(MOST_RIDGES if many and any_ridge and metric is not None else 0):
         best = min(fine, key=lambda c: c.rank)
         tried = [c.ridge for c in fine]
