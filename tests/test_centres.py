@@ -17,6 +17,7 @@ from mercer.engine import Limits, Requests, Resource, Step, choose, train
 from mercer.kernels import Gaussian, Laplacian
 from mercer.method.projection import Projection
 from mercer.method.schedule import make_schedule
+from mercer.operators.pool import Pool
 from mercer.operators.tiled import TiledOperator
 from mercer.operators.to_centres import CentresOperator
 from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
@@ -228,16 +229,16 @@ def test_kept_values_of_rows_change_no_bit(dtype, monkeypatch):
     assert none - all_ >= 4 * 150 * 2_500 > none - some > 0
 
 
-def test_a_plan_counts_the_values_of_rows_that_it_keeps():
+def test_a_plan_counts_the_values_of_rows_that_it_keeps(monkeypatch):
     x, _ = waves(6_000)
     kernel = Laplacian(3.0)
     points = kernel.points(torch.from_numpy(x).float())
     slow = Rates(1e-9, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10)
 
-    def planned(memory, value=1e-6, on_disk=False):
+    def planned(memory, on_disk=False, most_epochs=5):
         resource = Resource(capacity=1e7, memory=memory, rates=slow)
         given = (kernel, points, 500, 1, resource, 1.0, Requests(), 0, on_disk)
-        return choose_with_centres(*given, value=value)[0]
+        return choose_with_centres(*given, value=1e-6, most_epochs=most_epochs)[0]
 
     plan = planned(4e9)
     little = planned(plan.peak_memory - plan.kept_rows_memory / 2)
@@ -251,6 +252,11 @@ def test_a_plan_counts_the_values_of_rows_that_it_keeps():
     halved = plan.within(plan.peak_memory - plan.kept_rows_memory / 2, 0)
     assert halved.kept_rows_memory == pytest.approx(plan.kept_rows_memory / 2)
     assert planned(4e9, on_disk=True).kept_rows_memory == 0
+    # Gigabytes of fresh memory are not written for a single epoch.
+    monkeypatch.setattr("mercer.planning.keeping.SMALL_BYTES", 0)
+    monkeypatch.setattr("mercer.planning.centres.POOL", Pool())
+    assert planned(4e9, most_epochs=1).kept_rows_memory == 0
+    assert planned(4e9, most_epochs=5).kept_rows_memory > 0
 
 
 def test_as_many_centres_as_rows_is_the_method_without_projections():

@@ -125,11 +125,13 @@ def choose_with_centres(
     value: float | None = None,
     solves: bool = False,
     together: Together = Together(),
+    most_epochs: int = COUNTED_EPOCHS,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
 
     The points may be a sample of `n_rows`.  `value` is the time of a kernel value, if it is known.
     `solves` allows to solve the equations at once.  `together` says how ranks share out the work.
+    There will be at most `most_epochs`.
     """
     n, d = n_rows or len(points), points.shape[1]
     feature = 1.0 if resource.rates is None else resource.rates.feature
@@ -207,7 +209,7 @@ def choose_with_centres(
     fresh = plan.kept_rows_memory - used_before
     write = fresh_byte_seconds(fresh, points.device, resource.rates)
     # Without the margin of others: as many epochs are counted on as there usually are.
-    later = (COUNTED_EPOCHS - 1) / KEEPING_MARGIN
+    later = (min(COUNTED_EPOCHS, most_epochs) - 1) / KEEPING_MARGIN
     if not pays(fresh, write, evaluated / (size * n * p) - read, later):
         plan, fresh = replace(plan, kept_rows_memory=used_before), 0.0
     # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what

@@ -102,6 +102,7 @@ def problem_with_centres(
                 value=value,
                 solves=_may_solve(prepared),
                 together=together,
+                most_epochs=prepared.settings.limits.max_iter,
             )
 
     plan, preconditioner = prepared.ranks.decided(made)
