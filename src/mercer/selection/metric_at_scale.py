@@ -58,7 +58,7 @@ def with_metric_of_many(
     Where it has none, the metric must be clearly better.  The ridge stays as it is, and is to be chosen
     anew.
     """
-    if not (trials.are_many and trials.can_learn(best, trials.n_learning)):
+    if not (trials.are_many and trials.can_learn(best)):
         return best, metric
     weights, ridge = learn_from_many(trials, best, metric, ridge_is_given)
     tries = [

@@ -195,14 +195,13 @@ class Trials:
         enough = max(STANDARD_ERRORS * _error(gain), WORTH_HAVING * float(self.squares[without].mean()))
         return float(gain.mean()) > enough
 
-    def can_learn(self, candidate: Candidate, points: int | None = None) -> bool:
-        """Whether a metric can be learned for it from so many points, those of a half by default: its
-        slope is known, and there are enough points."""
+    def can_learn(self, candidate: Candidate) -> bool:
+        """Whether a metric can be learned for it: its slope is known, and there are enough points."""
         kernel = self.kernels[candidate.kernel](candidate.bandwidth)
         known = kernel.slope(torch.ones(1, 1, dtype=torch.float64)) is not None
         variant = self.variants[candidate.features]
-        points = min(HALF_POINTS, len(self.y) // 2) if points is None else points
-        enough = 1 < variant.n_blocks <= points // POINTS_PER_WEIGHT
+        half = min(HALF_POINTS, len(self.y) // 2)
+        enough = 1 < variant.n_blocks <= half // POINTS_PER_WEIGHT
         return known and enough and variant.inputs.grid is None and candidate.reachable
 
     def learned(
