@@ -229,6 +229,31 @@ def test_kept_values_of_rows_change_no_bit(dtype, monkeypatch):
     assert none - all_ >= 4 * 150 * 2_500 > none - some > 0
 
 
+def test_values_of_a_panel_that_failed_are_not_kept(monkeypatch):
+    x, _ = waves(1_500)
+    kernel = Laplacian(3.0)
+    points = kernel.points(torch.from_numpy(x))
+    V, weights = torch.zeros(20, 2, dtype=torch.float64), torch.ones(2_100, 1, dtype=torch.float64)
+    operator = CentresOperator(
+        kernel, points, points[:100], 1, basis=V, rows_at_once=500, kept_rows=500, budget=1e9
+    )
+    whole = Laplacian.block
+
+    def failing(*given, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(Laplacian, "block", failing)
+    with pytest.raises(MemoryError):
+        operator.panel(slice(0, 500), weights, 0)
+    monkeypatch.setattr(Laplacian, "block", whole)
+    operator.clear()
+    found = operator.panel(slice(0, 500), weights[:600], 0).f
+    expected = oracles.laplacian(x[:500], x[:100], 3.0).sum(1) + oracles.laplacian(
+        x[:500], x[:500], 3.0
+    ).sum(1)
+    np.testing.assert_allclose(found[:, 0].numpy(), expected, rtol=1e-10)
+
+
 def test_a_plan_counts_the_values_of_rows_that_it_keeps(monkeypatch):
     x, _ = waves(6_000)
     kernel = Laplacian(3.0)

@@ -87,11 +87,13 @@ class CentresOperator:
         local = slice(0, R)
         own = tiled.own_memory(local)
         self._panel = points
-        self._values = self._kept.get(rows.start)
+        self._values, room = self._kept.get(rows.start), None
         if self._values is not None:  # cut as if they were evaluated, so that the sums round alike
             tiles = [Tile.known(c, self._values[c]) for c in tiled.between(0, p)]
         else:
-            self._values = self._room_for(rows.start, R)
+            room = self._room_to_keep(R)
+            fits = p * R <= len(self._memory)
+            self._values = shaped(self._memory, p, R) if room is None and fits else room
             tiles = tiled.tiles(points, slice(0, p), self._values)
         tiles += [self._tile(points, columns, others) for columns, others in self._temporary]
         slot = slice(first, first + R)
@@ -99,17 +101,16 @@ class CentresOperator:
         for c in pieces(0, R, self._width):
             self._temporary.append((slice(first + c.start, first + c.stop), points[c]))
         self.n_temporary += R
-        return tiled.collect(local, tiles, weights, own, tiled.Z_memory(local))
+        found = tiled.collect(local, tiles, weights, own, tiled.Z_memory(local))
+        if room is not None:  # only now it is filled
+            self._kept[rows.start] = room
+            self._left -= room.nbytes
+        return found
 
-    def _room_for(self, first: int, R: int) -> Tensor | None:
-        """Memory for K(centres, panel), (p, R), to be kept for all epochs or until the next panel."""
-        p = len(self.centres)
-        size = p * R * self._storage.value_bytes
-        if size <= self._left:
-            self._left -= size
-            self._kept[first] = self._storage.room(p, R)
-            return self._kept[first]
-        return shaped(self._memory, p, R) if p * R <= len(self._memory) else None
+    def _room_to_keep(self, R: int) -> Tensor | None:
+        """Memory for K(centres, panel), (p, R), to be kept for all epochs, if the budget has room."""
+        size = len(self.centres) * R * self._storage.value_bytes
+        return self._storage.room(len(self.centres), R) if size <= self._left else None
 
     def transposed(self, changes: Tensor) -> Tensor:
         """K(centres, rows of the last panel) @ changes, (p, k), for changes (R, k)."""

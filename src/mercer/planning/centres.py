@@ -38,7 +38,7 @@ from mercer.operators.workers import small_operations
 from mercer.planning.calibration import fresh_byte_seconds
 from mercer.planning.choose import choose
 from mercer.planning.direct import direct_centres_plan, normal_seconds, solves_centres
-from mercer.planning.keeping import KEEPING_MARGIN, keeping, pays
+from mercer.planning.keeping import keeping, pays
 from mercer.planning.levelling import SUBSAMPLE_SIZE, Requests
 from mercer.planning.memory import centres_bytes, centres_data_bytes, kept_bytes, repeated_bytes
 from mercer.planning.plan import Plan
@@ -208,9 +208,9 @@ def choose_with_centres(
     used_before = min(plan.kept_rows_memory, POOL.free_bytes if points.device.type == "cpu" else 0)
     fresh = plan.kept_rows_memory - used_before
     write = fresh_byte_seconds(fresh, points.device, resource.rates)
-    # Without the margin of others: as many epochs are counted on as there usually are.
-    later = (min(COUNTED_EPOCHS, most_epochs) - 1) / KEEPING_MARGIN
-    if not pays(fresh, write, evaluated / (size * n * p) - read, later):
+    later = min(COUNTED_EPOCHS, most_epochs) - 1
+    # No margin: as many epochs are counted on as there usually are.
+    if not pays(fresh, write, evaluated / (size * n * p) - read, later, margin=1.0):
         plan, fresh = replace(plan, kept_rows_memory=used_before), 0.0
     # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what
     # panels added to the values and to the gradient, and the sums of the pass.

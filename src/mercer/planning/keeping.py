@@ -77,13 +77,15 @@ def wanted_bytes(
     return value_bytes(code, element_size) * values + element_size * n * others
 
 
-def pays(size: float, write: float, saved: float, later_epochs: float) -> bool:
+def pays(
+    size: float, write: float, saved: float, later_epochs: float, margin: float = KEEPING_MARGIN
+) -> bool:
     """Whether keeping `size` bytes saves time: each takes `write` seconds and saves some every epoch.
 
     >>> pays(1e9, write=2e-9, saved=1e-9, later_epochs=1), pays(1e9, 3e-9, 1e-9, 1)
     (True, False)
     """
-    return size <= SMALL_BYTES or write <= KEEPING_MARGIN * later_epochs * saved
+    return size <= SMALL_BYTES or write <= margin * later_epochs * saved
 
 
 def _code(kernel: Kernel, points: AnyPoints) -> FixedPoint | None:

@@ -154,9 +154,9 @@ def projected_gradient(
 
     def judge(i: int, worker: int) -> None:
         rows, exact = judging[i], K[len(training) + i].double()
-        error = w[rows] * (exact @ alpha - y[rows])  # (R, l)
-        g[rows.start - n : rows.stop - n] = 2 * error / g.numel()
-        back[i] = exact.T @ (2 * error / g.numel())
+        own = g[rows.start - n : rows.stop - n]  # (R, l)
+        own[:] = 2 * w[rows] * (exact @ alpha - y[rows]) / g.numel()
+        back[i] = exact.T @ own
 
     workers.run(judge, len(judging))
     v = torch.cholesky_solve(sum(back[1:], back[0]), factor)  # (p, l)
