@@ -47,7 +47,9 @@ from benchmarks.row import Row
 from mercer import KernelClassifier, KernelRegressor
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
+from mercer.method.normal_equations import NormalEquations
 from mercer.operators.tiled import TiledOperator
+from mercer.operators.workers import workers_for
 from mercer.stopwatch import Stopwatch, fastest
 
 TEST_ROWS = 20_000
@@ -63,28 +65,25 @@ PARTS = ("covtype", "flights", "digits", "growth", "memory")
 def normal_equations(
     kernel: Kernel, x: Points, z: Points, y: Tensor, ridge: float, longest: float
 ) -> Solved:
-    """By a Cholesky factorisation; sums in float64, since squares lose digits."""
-    p, done, watch = len(z), 0, Stopwatch()
-    G, b = torch.zeros(p, p, dtype=torch.float64), torch.zeros(p, y.shape[1], dtype=torch.float64)
-    first_chunk = 0.0
+    """By a Cholesky factorisation; half of the symmetric sums, in float64, since squares lose digits."""
+    p, cpu, done, watch = len(z), torch.device("cpu"), 0, Stopwatch()
+    sums, first_chunk = NormalEquations(p, y.shape[1], workers_for(cpu), cpu), 0.0
     for number, first in enumerate(range(0, len(x), CHUNK)):
         rows = slice(first, min(first + CHUNK, len(x)))
-        K = kernel.block(x[rows], z).double()  # (R, p)
-        G.addmm_(K.T, K)
-        b.addmm_(K.T, y[rows].double())
+        sums.add(kernel.block(z, x[rows]), y[rows])
         if number == 0:
             first_chunk = watch.seconds  # touches fresh memory
         done = rows.stop
         each = (watch.seconds - first_chunk) / max(1, number)
         if number == TIMED_CHUNKS and each * len(x) / CHUNK > longest:
             break
-    sums = watch.seconds if done == len(x) else each * len(x) / CHUNK
-    del K
+    summed = watch.seconds if done == len(x) else each * len(x) / CHUNK
     watch = Stopwatch()
-    A = G.add_(kernel.block(z, z, same=True), alpha=ridge)
+    sums.complete()
+    A = sums.G.add_(kernel.block(z, z, same=True), alpha=ridge)
     A.diagonal().add_(1e-9 * float(A.diagonal().mean()))
-    alpha = torch.cholesky_solve(b, torch.linalg.cholesky(A)).float()
-    return Solved(alpha if done == len(x) else None, sums + watch.seconds, done)
+    alpha = torch.cholesky_solve(sums.b, torch.linalg.cholesky(A)).float()
+    return Solved(alpha if done == len(x) else None, summed + watch.seconds, done)
 
 
 @dataclass(frozen=True)

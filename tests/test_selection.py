@@ -164,7 +164,7 @@ def test_the_chosen_setting_is_shown_where_it_was_tried_twice():
 
 
 def test_the_last_comparison_trains_on_some_points_and_judges_on_others(rng, monkeypatch):
-    for name, value in (("FINAL_POINTS", 40), ("JUDGED_ON", 20)):
+    for name, value in (("FINE_POINTS", 40), ("JUDGED_ON", 20)):
         monkeypatch.setattr(trials, name, value)
     X, y = rng.normal(size=(80, 2)), torch.from_numpy(rng.normal(size=(80, 1)))
     w = torch.from_numpy(rng.uniform(0.5, 2, size=80))

@@ -10,7 +10,7 @@ from scipy.stats import norm, rankdata
 import mercer
 from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
-from mercer.data.table_map import MOST_KNOTS, TableMap, find_categories
+from mercer.data.table_map import REVEALING_ROWS, MOST_KNOTS, TableMap, find_categories
 from mercer.selection.setting import SettingRequest
 from mercer.selection.variants import Variant, with_table
 
@@ -73,6 +73,16 @@ def test_only_whole_numbers_with_few_values_may_be_categories(rng):
     assert list(find_categories(X, np.arange(300), torch.arange(5))) == [0]
     declared = find_categories(X, np.arange(300), torch.arange(5), torch.tensor([1, 4]))
     assert [len(v) for v in declared.values()] == [2, 9]
+
+
+def test_values_that_only_late_rows_have_count(rng):
+    n = 3 * REVEALING_ROWS
+    X = np.column_stack([rng.integers(0, 5, n), rng.integers(0, 5, n), rng.integers(0, 5, n)]).astype(
+        float
+    )
+    X[-1, 0], X[-1, 1], X[2 * REVEALING_ROWS :, 2] = 9, 2.5, np.arange(REVEALING_ROWS)
+    found = find_categories(X, np.arange(n), torch.arange(3))
+    assert {i: v.tolist() for i, v in found.items()} == {0: [0, 1, 2, 3, 4, 9]}
 
 
 def table_problem(rng, n=400):

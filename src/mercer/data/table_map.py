@@ -18,6 +18,8 @@ QUANTILE_ROWS = 20_000
 MOST_KNOTS = 256
 # Whole numbers with more different values than this are not taken for categories unless declared.
 MOST_CODES = 64
+# Rows that show of most numbers that they are no categories.
+REVEALING_ROWS = 1_024
 # One-hot features take memory and time, declared or not.
 MOST_DECLARED_LEVELS = 1_000
 
@@ -126,9 +128,15 @@ def find_categories(
     open_ = list(range(len(features))) if declared is None else declared.tolist()
     most = MOST_CODES if declared is None else MOST_DECLARED_LEVELS
     found = dict.fromkeys(open_, torch.zeros(0, dtype=torch.float64))
-    for _, chunk in chunks(x, rows):
+    # Most numbers are dropped by the first part, and are not looked at again.
+    parts = (
+        part for _, chunk in chunks(x, rows) for part in (chunk[:REVEALING_ROWS], chunk[REVEALING_ROWS:])
+    )
+    for part in parts:
         for i in list(found):
-            values = torch.unique(chunk[:, int(features[i])]).to("cpu").double()
+            column = part[:, int(features[i])]
+            new = column[~torch.isin(column, found[i].to(column))]
+            values = torch.unique(new).to("cpu").double()
             found[i] = torch.unique(torch.cat([found[i], values]))
             if len(found[i]) > most or not bool(
                 (values == values.round()).all() | (declared is not None)

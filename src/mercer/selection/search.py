@@ -6,7 +6,7 @@ the best are tried again on more points, with bandwidths beside the best of them
 metric is learned on one half of two thousand points and judged on the other.
 
 With more rows, the bandwidth is followed as long as the error falls, since more rows support narrower
-kernels.  The best of each kernel are compared once more, trained on three thousand points and judged on
+kernels.  The best of each kernel are compared once more, trained on two thousand points and judged on
 others, since what is best for few points may not be for many.  The winner's metric is learned from ten
 thousand.
 
@@ -43,6 +43,8 @@ ROUGH_TOLERANCE = 0.3
 MOST_CONTENDERS = 10
 # Families of settings that learn a metric in a few steps on this many points; the best go on.
 MOST_LEARNERS = 4
+# Points that choose them, with many rows.
+LEARNER_POINTS = 1_200
 TRIAL_POINTS = 400
 FINALISTS = 2
 FINAL_TOLERANCE = 0.05
@@ -157,12 +159,16 @@ def _narrowed(
     first = leaders(trials.contenders(coarse))
     close = leaders(trials.contenders(coarse, ROUGH_TOLERANCE))
     if trials.are_many:
-        first = close = sorted(_on_all_points(trials, close[:MOST_COMPARED]), key=lambda c: c.rank)
+        close = close[:MOST_COMPARED]
+        # Those that can learn a metric are compared again when they have one.
+        again = metric and all(trials.can_learn(c) for c in close)
+        measured = _on_more_points(trials, close, LEARNER_POINTS if again else FINE_POINTS)
+        first = close = sorted(measured, key=lambda c: c.rank)
     learners = [c for c in _each_kernel_first(close) if metric and trials.can_learn(c)]
     if learners and learners[0] == first[0]:
         return _best_learner(trials, learners, ridge_is_given)
     if len(trials.y) > COARSE_POINTS and not trials.are_many:
-        first = _on_all_points(trials, first)
+        first = _on_more_points(trials, first)
     return min(first, key=lambda c: c.rank), None
 
 
@@ -183,7 +189,7 @@ def _best_learner(
     finals = trials.learned(plain, HALF_POINTS, steps, ridge_is_given)
     # Leaving out one of all points judges what has no metric; the halves say what a metric brings.
     decided = len(plain) == 1 and finals[0].metric is not None
-    whole = plain if trials.are_many or decided else _on_all_points(trials, plain)
+    whole = plain if trials.are_many or decided else _on_more_points(trials, plain)
     losses = [final.share * one.loss for final, one in zip(finals, whole, strict=True)]
     if trials.are_many and len(plain) > 1:
         losses = trials.last_comparison([(final.candidate, final.metric) for final in finals])
@@ -193,8 +199,10 @@ def _best_learner(
     return finals[i].candidate, finals[i].metric
 
 
-def _on_all_points(trials: Trials, candidates: list[Candidate]) -> list[Candidate]:
-    return trials.measure([setting_of(c, ridge=c.ridge) for c in candidates], FINE_POINTS)
+def _on_more_points(
+    trials: Trials, candidates: list[Candidate], points: int = FINE_POINTS
+) -> list[Candidate]:
+    return trials.measure([setting_of(c, ridge=c.ridge) for c in candidates], points)
 
 
 def _first_of_each_kernel(candidates: list[Candidate]) -> list[Candidate]:

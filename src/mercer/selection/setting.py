@@ -19,7 +19,7 @@ from mercer.selection.at_scale import CENTRES, CHUNK, SCALE_POINTS
 from mercer.selection.candidates import Selection
 from mercer.selection.sample import Sample, row_weights
 from mercer.selection.search import CANDIDATES, NO_BETTER, Found, select
-from mercer.selection.trials import FINAL_POINTS, FINE_POINTS, MANY_POINTS
+from mercer.selection.trials import FINE_POINTS, MANY_POINTS
 from mercer.selection.variants import Variant, with_table
 
 CPU = torch.device("cpu")
@@ -111,8 +111,7 @@ def choose_setting(
 
     widest = max(v.width for v in variants.values())
     count, n_workers = search_points(usable, widest, FINE_POINTS, workers_for(CPU).count)
-    # The largest matrices of the last comparison are over the points that it trains on.
-    if search_points(usable, widest, FINAL_POINTS, workers_for(CPU).count) == (FINAL_POINTS, n_workers):
+    if count == FINE_POINTS:  # memory has room for more, which judge what these have learned
         count = MANY_POINTS
         if at_scale or (_may_learn(request) and request.bandwidth is None and plain.grid is None):
             most = scale_points(usable, widest, len(variants), n_workers, CENTRES, CHUNK)

@@ -24,14 +24,13 @@ from mercer.selection.leave_one_out import LeaveOneOut, leave_one_out, leave_one
 from mercer.selection.metric import HALF_POINTS, POINTS_PER_WEIGHT, Descent, Learned, halves, joined
 from mercer.selection.variants import Variant
 
-# Most points that a setting is tried on by leaving one out: one inverse takes some 140 ms.
+# Most points that a setting is tried on by leaving one out, where one inverse takes some 140 ms, and
+# that the last comparison of kernels trains on.
 FINE_POINTS = 2_000
 # As many points are many.  The last of them judge what others have learned: so many, or this share.
 MANY_POINTS = 4_500
 JUDGED_ON = 3_000
 JUDGED_SHARE = 0.25
-# Points that the last comparison of kernels trains on at most.
-FINAL_POINTS = 3_000
 # A setting stays in the race if its loss exceeds the lowest by at most this share, since losses change
 # with the number of points, or by at most this many standard errors of the difference.
 TOLERANCE = 0.1
@@ -264,7 +263,7 @@ class Trials:
     def last_comparison(self, settings: Sequence[tuple[Candidate, Tensor | None]]) -> list[float]:
         """The loss of each with its metric, trained on many points, at those that judge."""
         w = self.weights(len(self.all_y))[:, None]  # (s, 1)
-        train, rest = slice(0, min(FINAL_POINTS, self.n_learning)), slice(self.n_learning, None)
+        train, rest = slice(0, min(FINE_POINTS, self.n_learning)), slice(self.n_learning, None)
         y = self.all_y - (w[train] * self.all_y[train]).sum(0) / w[train].sum()  # (s, l)
         losses = [math.inf] * len(settings)
 
