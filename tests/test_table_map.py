@@ -10,7 +10,7 @@ from scipy.stats import norm, rankdata
 import mercer
 from mercer import KernelClassifier, KernelRegressor
 from mercer.data.inputs import fit_inputs
-from mercer.data.table_map import REVEALING_ROWS, MOST_KNOTS, TableMap, find_categories
+from mercer.data.table_map import MOST_KNOTS, REVEALING_ROWS, TableMap, find_categories
 from mercer.selection.setting import SettingRequest
 from mercer.selection.variants import Variant, with_table
 
