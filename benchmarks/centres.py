@@ -6,8 +6,9 @@
 
 The kernel, its features, the ridge and the centres are those that Mercer chose, and its first epochs'
 seconds include neither the choice nor the set-up that all solvers share.  Nyström + ridge solves the
-normal equations (K_ZX K_XZ + r K_ZZ) alpha = K_ZX y, summed over chunks of rows: scikit-learn's
-`Nystroem` and `Ridge` find the same function, but hold all n × p features.  Where it would take more
+normal equations (K_ZX K_XZ + r K_ZZ) alpha = K_ZX y, half of whose symmetric sums are computed, over
+chunks of rows: scikit-learn's `Nystroem` and `Ridge` find the same function, but hold all n × p
+features, and take three times the products and a singular value decomposition.  Where it would take more
 than `--longest` seconds, some chunks are timed, and the time of the sums, which is proportional to the
 rows, is extrapolated.  Falkon is preconditioned conjugate gradients on the same equations (Rudi,
 Carratino, Rosasco, 2017), so its error tends to that of Nyström + ridge.
@@ -169,7 +170,8 @@ def table(
     trained = sum(epoch.seconds for epoch in model.history_.epochs)
     error = 1 - model.score(X[test], y[test])
     n, label = len(rows), f"{name}, {len(rows):,} rows, p = {p:,}"
-    about = f"{len(model.history_)} epochs, {whole.seconds:.0f} s with choice and set-up"
+    epochs = "solved at once" if model.plan_.direct else f"{len(model.history_)} epochs"
+    about = f"{epochs}, {whole.seconds:.0f} s with choice and set-up"
     found = [
         Row(f"{label}: Mercer, error", error, note=f"{model.plan_.kernel}"),
         Row(f"{label}: Mercer, training seconds", trained, note=about),
@@ -200,11 +202,12 @@ def table(
         print(*more, sep="\n", flush=True)
         found.extend(more)
 
-    value = _value_seconds(kernel, x, z, centred.shape[1])
-    epoch = min(epoch.seconds for epoch in model.history_.epochs)
-    ratio = Row(f"{label}: epoch ÷ 2.5 n p kernel values", epoch / (2.5 * n * p * value), 1.2)
-    print(ratio, flush=True)
-    found.append(ratio)
+    if not model.plan_.direct:
+        value = _value_seconds(kernel, x, z, centred.shape[1])
+        epoch = min(epoch.seconds for epoch in model.history_.epochs)
+        ratio = Row(f"{label}: epoch ÷ 2.5 n p kernel values", epoch / (2.5 * n * p * value), 1.2)
+        print(ratio, flush=True)
+        found.append(ratio)
     if "nystrom" in solvers:
         solved = normal_equations(kernel, x, z, centred, model.plan_.ridge, longest)
         if solved.alpha is not None:

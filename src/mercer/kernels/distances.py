@@ -22,9 +22,10 @@ CANCELLATION_UNITS = 100
 GATHER_SHARE = 1 / 16
 # Elements of the (pairs, d) difference matrix held at once while close pairs are recomputed.
 GATHER_ELEMENTS = 1 << 22
-# Elements of a block for which absolute differences are added up at a time on a CPU: with as many of
-# scratch memory, they stay in a core's cache.
-ABSOLUTE_ELEMENTS = 1 << 16
+# Elements of a block for which absolute differences are added up at a time on a CPU.  With as many of
+# scratch memory, they stay near a core's cache; with half as many, the cores wait for the interpreter's
+# lock between operations, and two of them take half as long again.
+ABSOLUTE_ELEMENTS = 1 << 17
 
 
 def squared_distances(
