@@ -77,9 +77,7 @@ def test_only_whole_numbers_with_few_values_may_be_categories(rng):
 
 def test_values_that_only_late_rows_have_count(rng):
     n = 3 * REVEALING_ROWS
-    X = np.column_stack([rng.integers(0, 5, n), rng.integers(0, 5, n), rng.integers(0, 5, n)]).astype(
-        float
-    )
+    X = rng.integers(0, 5, size=(n, 3)).astype(float)
     X[-1, 0], X[-1, 1], X[2 * REVEALING_ROWS :, 2] = 9, 2.5, np.arange(REVEALING_ROWS)
     found = find_categories(X, np.arange(n), torch.arange(3))
     assert {i: v.tolist() for i, v in found.items()} == {0: [0, 1, 2, 3, 4, 9]}
