@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,6 +38,21 @@ GRAM_BLOCK = 256
 # right-hand side's, or after so many iterations, each of which reads G once.
 GRADIENTS_TOLERANCE = 1e-12
 MOST_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Lower triangular factors of K_ZZ and of L^-1 G L^-T + r I, which make a preconditioner."""
+
+    L: Tensor  # (p, p)
+    C: Tensor  # (p, p)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return _divided(_divided(v, self.L), self.C)  # C^-1 L^-1 v
+
+    def back(self, v: Tensor) -> Tensor:
+        v = _divided(v, self.C.T, upper=True)
+        return _divided(v, self.L.T, upper=True)  # L^-T C^-T v
 
 
 class NormalEquations:
@@ -79,18 +95,19 @@ class NormalEquations:
             for d in self._blocks[:i]:
                 self.G[d, c] = self.G[c, d].T
 
-    def solve(self, K: Tensor, ridge: float, eps: float) -> Tensor:
-        """alpha, (p, l), in float64, after `complete`; K is K_ZZ, with a rounding error eps."""
+    def factors(self, K: Tensor, ridge: float, eps: float) -> Factors | None:
+        """Those that `solve` needs, after `complete`; K is K_ZZ, with a rounding error eps.
+
+        None for a kernel that is not positive definite.
+        """
         L = _jittered(K, eps)
-        if L is None:  # a kernel that is not positive definite
+        return None if L is None else Factors(L, _ridged(self._in_features(L), ridge))
+
+    def solve(self, K: Tensor, ridge: float, factors: Factors | None) -> Tensor:
+        """alpha, (p, l), in float64, with the factors of these equations."""
+        if factors is None:
             return self._least_norm(K, ridge)
-        C = _ridged(self._in_features(L), ridge)
-
-        def forward(v: Tensor) -> Tensor:
-            return _divided(_divided(v, L), C)  # C^-1 L^-1 v
-
-        def back(v: Tensor) -> Tensor:
-            return _divided(_divided(v, C.T, upper=True), L.T, upper=True)  # L^-T C^-T v
+        forward, back = factors.forward, factors.back
 
         def product(alpha: Tensor) -> Tensor:
             return self.G @ alpha + ridge * (K @ alpha)  # (p, l)

@@ -75,7 +75,8 @@ class DirectSolve:
         equations.complete()
         p = self.operator.centres
         K = self.operator.kernel.block(p, p, same=True).double()  # (p, p)
-        alpha = equations.solve(K, self.ridge, torch.finfo(weights.dtype).eps)  # (p, l)
+        factors = equations.factors(K, self.ridge, torch.finfo(weights.dtype).eps)
+        alpha = equations.solve(K, self.ridge, factors)  # (p, l)
         weights.copy_(alpha)
         # That of predicting nothing, which was added up panel by panel, in the same units.
         progress.error *= equations.error(alpha) / equations.squares if equations.squares else 0.0
