@@ -7,11 +7,12 @@
 The kernel, its features, the ridge and the centres are those that Mercer chose, and its first epochs'
 seconds include neither the choice nor the set-up that all solvers share.  Nyström + ridge solves the
 normal equations (K_ZX K_XZ + r K_ZZ) alpha = K_ZX y, half of whose symmetric sums are computed, over
-chunks of rows: scikit-learn's `Nystroem` and `Ridge` find the same function, but hold all n × p
-features, and take three times the products and a singular value decomposition.  Where it would take more
-than `--longest` seconds, some chunks are timed, and the time of the sums, which is proportional to the
-rows, is extrapolated.  Falkon is preconditioned conjugate gradients on the same equations (Rudi,
-Carratino, Rosasco, 2017), so its error tends to that of Nyström + ridge.
+chunks of rows.  Where it would take more than `--longest` seconds, some chunks are timed, and the time
+of the sums, which is proportional to the rows, is extrapolated.  scikit-learn's `Nystroem` and `Ridge`
+find the same function from the same kernel values, but hold all n × p features: where those would take
+more than `MOST_FEATURE_BYTES`, two numbers of rows are timed, and all of them extrapolated.  Falkon is
+preconditioned conjugate gradients on the same equations (Rudi, Carratino, Rosasco, 2017), so its error
+tends to that of Nyström + ridge.
 
 `--model FILE` saves the model, or takes a saved one instead of training, so that solvers can be run
 apart.
@@ -32,6 +33,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
 from torch import Tensor
 
 # Run as a script, Python looks for modules in this folder, and not in the one above it.
@@ -59,7 +62,10 @@ FALKON_ITERATIONS = 20
 # Of Nyström + ridge on all rows; beyond, so many chunks are timed.
 MOST_SECONDS = 240.0
 TIMED_CHUNKS = 2
+# Of scikit-learn's features of all rows, which are in memory more than once.
+MOST_FEATURE_BYTES = 4 * 1024**3
 STREAM_BYTES = 10 * 1024**3
+SOLVERS = ("nystrom", "scikit-learn", "falkon", "lightgbm")
 PARTS = ("covtype", "flights", "digits", "growth", "memory")
 
 
@@ -85,6 +91,28 @@ def normal_equations(
     A.diagonal().add_(1e-9 * float(A.diagonal().mean()))
     alpha = torch.cholesky_solve(sums.b, torch.linalg.cholesky(A)).float()
     return Solved(alpha if done == len(x) else None, summed + watch.seconds, done)
+
+
+def scikit_learn(kernel: Kernel, x: Points, z: Points, y: Tensor, ridge: float) -> Solved:
+    """`Nystroem` and `Ridge` of Mercer's kernel values, in float32, which is sooner than float64."""
+    n, p, watch = len(x), len(z), Stopwatch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rows that are not kernel values of one another
+        nystroem = Nystroem(kernel="precomputed", n_components=p, random_state=0)
+        nystroem.fit(kernel.block(z, z, same=True).numpy())
+    shared = watch.seconds
+
+    def fitted(rows: slice) -> tuple[Ridge, float]:
+        watch = Stopwatch()
+        features = nystroem.transform(kernel.block(x[rows], z).numpy())
+        return Ridge(alpha=ridge, fit_intercept=False).fit(features, y[rows].numpy()), watch.seconds
+
+    if 4 * n * p <= MOST_FEATURE_BYTES:
+        model, seconds = fitted(slice(0, n))
+        weights = nystroem.normalization_.T @ model.coef_.reshape(-1, p).T  # (p, l)
+        return Solved(torch.from_numpy(weights).float(), shared + seconds, n)
+    (_, few), (_, more) = fitted(slice(0, p)), fitted(slice(0, 2 * p))
+    return Solved(None, shared + few + (more - few) * (n - p) / p, 2 * p)
 
 
 @dataclass(frozen=True)
@@ -219,6 +247,18 @@ def table(
             found.append(Row(f"{label}: Nyström + ridge, seconds", solved.seconds, note=note))
         found.append(Row(f"{label}: Mercer's seconds ÷ Nyström's", trained / solved.seconds, target))
         print(*found[-2:], sep="\n", flush=True)
+    if "scikit-learn" in solvers:
+        solved = scikit_learn(kernel, x, z, centred, model.plan_.ridge)
+        if solved.alpha is not None:
+            told("scikit-learn", judged(solved.alpha), solved.seconds)
+        else:
+            note = f"extrapolated from {solved.timed_rows:,} rows"
+            found.append(Row(f"{label}: scikit-learn, seconds", solved.seconds, note=note))
+            print(found[-1], flush=True)
+        found.append(
+            Row(f"{label}: Mercer's seconds ÷ scikit-learn's", trained / solved.seconds, target)
+        )
+        print(found[-1], flush=True)
     if "falkon" in solvers:
         spent, best = 0.0, math.inf
         watch = Stopwatch()
@@ -331,7 +371,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--centres", type=int, default=None, help="of the tables; 20,000 and 10,000")
     parser.add_argument("--model", type=Path, default=None, help="of one table, saved or to be saved")
-    parser.add_argument("--solvers", nargs="*", default=["nystrom", "falkon", "lightgbm"])
+    parser.add_argument("--solvers", nargs="*", default=SOLVERS, choices=SOLVERS)
     parser.add_argument("--kernel", default="auto", help="of the tables")
     parser.add_argument("--longest", type=float, default=MOST_SECONDS, help="seconds of Nyström")
     parser.add_argument("--iterations", type=int, default=FALKON_ITERATIONS, help="of Falkon")
