@@ -502,7 +502,7 @@ def test_progress_report_and_plan_say_that_rows_were_added(both, capsys):
     text = str(in_words(model, "data.csv", "y"))
     assert "training went on with the 80 held-out rows as well." in text
     sentences = " ".join(headline(model, None).sentences)
-    assert "Measured on 80 rows that were held out" in sentences
+    assert "Measured on 80 held-out rows" in sentences
     assert "After that, the model was trained on these rows as well" in sentences
 
 

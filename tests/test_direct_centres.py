@@ -18,6 +18,8 @@ from mercer.method.preconditioner import nothing_levelled
 from mercer.operators.tiled import panel_rows
 from mercer.operators.workers import Workers
 from mercer.planning.direct import normal_seconds, solves_centres
+from mercer.report.headline import headline
+from mercer.report.learning import in_words
 from mercer.training.assemble import HeldOutPart, assemble_with_centres
 from mercer.training.stopping import SOLVED
 from tests import oracles
@@ -131,6 +133,30 @@ def test_the_held_out_part_is_judged_by_the_solution():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_rows_that_were_held_out_are_added_in_the_end(weighted, n_outputs):
+    x, y = waves(1500, n_outputs)
+    weight = np.random.default_rng(1).uniform(0.1, 1.0, 1500) if weighted else None
+    kernel = Laplacian(bandwidth=3.0)
+    part = HeldOutPart(kernel.points(torch.from_numpy(x[1200:])), torch.from_numpy(y[1200:]))
+    closed = solved(x, y, 100, kernel, 3.0, weight=weight, held_out=part, n_closing=300)
+    assert off(x, y, 100, closed, 3.0, weight=weight) < 1e-9
+    first, last = closed.history.epochs
+    assert (closed.closed, first.closing, last.closing) == (True, False, True)
+    f = oracles.laplacian(x, x[:100], 3.0) @ closed.alpha.numpy()
+    mean = np.average(np.square(f - y).mean(1), weights=weight)
+    assert last.train_loss == pytest.approx(mean)
+    # What they said before stays what it was.
+    known = None if weight is None else weight[:1200]
+    before = solved(x[:1200], y[:1200], 100, kernel, 3.0, weight=known, held_out=part)
+    np.testing.assert_array_equal(closed.validation_predictions, before.validation_predictions)
+    assert (closed.best_loss, first.train_loss) == (
+        before.best_loss,
+        before.history.epochs[0].train_loss,
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
 def test_sums_have_the_same_bits_for_any_number_of_threads(weighted):
     draws = torch.Generator().manual_seed(0)
     K = torch.randn(1300, 100, generator=draws)
@@ -214,7 +240,70 @@ def test_a_pass_that_was_stopped_begins_again_and_ends_with_the_same_bits(tmp_pa
     resumed = KernelRegressor(**options).fit(x, y[:, 0], resume=path)
     np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
     assert whole.plan_.direct
-    assert whole.n_iter_ == resumed.n_iter_ == 1
+    assert whole.plan_.n_closing == 300
+    assert whole.n_iter_ == resumed.n_iter_ == 2
+
+
+class Keep(Callback):
+    """Saves a checkpoint after each epoch."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_epoch_end(self, run):
+        run.save_checkpoint(self.folder / str(run.epoch.number))
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_run_resumed_after_an_epoch_ends_with_the_same_bits(tmp_path, epoch):
+    x, y = waves(3000)
+    options = FIXED | {"ridge": 0.5, "n_centers": 150}
+    whole = KernelRegressor(**options, callbacks=[Keep(tmp_path)]).fit(x, y[:, 0])
+    resumed = KernelRegressor(**options).fit(x, y[:, 0], resume=tmp_path / str(epoch))
+    np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
+    assert resumed.best_loss_ == whole.best_loss_
+    assert resumed.history_.epochs[-1].closing
+
+
+def test_held_out_rows_are_trained_on_but_are_no_centres():
+    x, y = waves(3000)
+    options = FIXED | {"ridge": 0.5, "n_centers": 150}
+    closed = KernelRegressor(**options).fit(x, y[:, 0])
+    stay = KernelRegressor(**options, early_stopping=True).fit(x, y[:, 0])
+    assert (closed.plan_.n_closing, stay.plan_.n_closing) == (300, 0)
+    np.testing.assert_array_equal(closed.machine_.centres.rows, stay.machine_.centres.rows)
+    assert closed.best_loss_ == stay.best_loss_
+    z, offset = x[closed._training_rows], float(closed.machine_.units.offset)
+    K = oracles.laplacian(x, z, 3.0)
+    alpha = oracles.projected_solution(K, oracles.laplacian(z, z, 3.0), y - offset, 0.5)
+    np.testing.assert_allclose(closed.predict(x), offset + (K @ alpha)[:, 0], atol=1e-4)
+    assert np.abs(stay.predict(x) - closed.predict(x)).max() > 1e-2
+    # Predictions of held-out rows are from before, and none of these rows is its own neighbour.
+    np.testing.assert_array_equal(closed._calibration.near, stay._calibration.near)
+
+
+def test_rows_of_the_user_that_judge_are_never_trained_on():
+    x, y = waves(3000)
+    given = {"X_val": x[2500:], "y_val": y[2500:, 0]}
+    model = KernelRegressor(**FIXED, ridge=0.5, n_centers=150).fit(x[:2500], y[:2500, 0], **given)
+    assert model.plan_.direct
+    assert (model.plan_.n_closing, len(model.history_)) == (0, 1)
+
+
+def test_report_and_plan_say_that_held_out_rows_were_added():
+    x, y = waves(3000)
+    model = KernelRegressor(**FIXED, ridge=0.5, n_centers=150).fit(x, y[:, 0])
+    assert "held out to judge the solution, and trained on in the end" in str(model.plan_)
+    assert "solved again, with the 300 held-out rows." in str(in_words(model, "data.csv", "y"))
+    sentences = " ".join(headline(model, None).sentences)
+    assert sentences.startswith("Measured on 300 held-out rows. After that, the model was trained")
+
+
+def test_the_headline_counts_held_out_rows_whatever_the_centres_are():
+    x, y = waves(3000)
+    for changes in ({"ridge": 0.0, "n_centers": 150}, {"ridge": 0.5}):
+        model = KernelRegressor(**FIXED | changes, early_stopping=True, max_iter=2).fit(x, y[:, 0])
+        assert "Measured on 300 held-out rows, with" in headline(model, None).sentences[0]
 
 
 def test_a_stream_is_solved_for_in_one_pass_with_the_bits_of_the_same_rows_in_memory():

@@ -147,7 +147,7 @@ def test_without_evaluation_the_headline_is_the_held_out_result(tmp_path, digits
     best = min(model.history_.epochs, key=lambda epoch: epoch.validation_loss)
     assert f"{100 * (1 - best.validation_score):.0f}\u00a0%error" in text
     when = f"with the weights reached at the end of epoch {model.best_epoch_:.0f}"
-    assert f"Measured on 60 rows that were held out, {when}. The same rows decided when" in text
+    assert f"Measured on 60 held-out rows, {when}. The same rows decided when" in text
 
 
 def test_without_held_out_rows_the_headline_is_the_leave_one_out_score(tmp_path, diabetes):

@@ -382,6 +382,7 @@ def _training(
             sample_weight=weight,
             loss_unit=data.loss_unit,
             group=group,
+            n_closing=plan.n_closing,
         )
     return assemble(
         machine.kernel,

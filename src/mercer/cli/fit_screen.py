@@ -27,7 +27,7 @@ def show_fit(fitted: Fitted, as_json: bool) -> None:
     model, rows = fitted.model, fitted.rows
     stopping = f" ({rows['early_stopping']:,} more for early stopping)" if rows["early_stopping"] else ""
     if model.plan_.n_closing:
-        stopping = f", and in the end on {rows['early_stopping']:,} more that said when to stop,"
+        stopping = f", and in the end on {rows['early_stopping']:,} more that were held out,"
     shares = importances(_features(fitted))
     lines: list[Any] = blank_line()
     if fitted.measures is not None and fitted.evaluation is not None:

@@ -160,7 +160,7 @@ def fitted_calibration(
     if fitted.outcome.validation_predictions is not None and data.X_val is not None:
         # Closing epochs made them centres, but their predictions are from before.
         n, n_closing = problem.plan.n, problem.plan.n_closing
-        own = np.arange(n, n + n_closing) if n_closing else None
+        own = np.arange(n, n + n_closing) if n_closing and problem.plan.n_centers is None else None
         return calibrate(machine, targets, logit_scale, HELD_OUT, unseen, data.X_val, own)
     assert problem.left_out is not None
     rows = problem.left_out.rows

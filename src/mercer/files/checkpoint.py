@@ -146,7 +146,7 @@ class Saved:
         numbers = (plan.n, plan.subsample_size, plan.batch_size)
         deal = dealing(*numbers, group, device, plan.n_closing) if dealt else None
         if dealt and plan.n_centers is not None:
-            deal = dealing_anyhow(plan.n, group, device)
+            deal = dealing_anyhow(plan.n, group, device, plan.n_closing)
         points = training_points(data, inputs, like, limit, deal, plan.n_closing)
         if memory is not None and data.stream is None:
             plan = replace(plan, data_on_disk=rows_each(points) > limit)
@@ -158,7 +158,9 @@ class Saved:
         V = stored_tensor(self.tensors, "levelled.V", (None, None), *FLOATS)
         D = stored_tensor(self.tensors, "levelled.D", (V.shape[1],), *FLOATS)
         p = plan.n_weighted
-        given = len(points) if data.centers is None else len(data.centers)
+        given = len(points) if plan.n_centers is None else plan.n
+        if data.centers is not None:
+            given = len(data.centers)
         expect(len(V) <= p <= given, "the subsample must be some of the centres, and these of the rows")
         centres = points if plan.n_centers is None else points[:p]
         if data.centers is not None:
@@ -219,7 +221,7 @@ def _check_rows(tensors: dict[str, Tensor], contents: CheckpointData, n_rows: fl
     n = len(rows)
     expect(n == plan.n and n >= 1, f"the plan must be for the {n} rows it trains on")
     expect(1 <= plan.batch_size <= n, "the batch must have between one row and all")
-    closes = plan.n_closing == len(held_out) and plan.n_centers is None and not plan.direct
+    closes = plan.n_closing == len(held_out) and plan.direct == (plan.n_centers is not None)
     expect(plan.n_closing == 0 or closes, "closing epochs must train on the rows held out")
     expect(
         plan.n_centers is None or (plan.n_centers >= 1 and 0 <= plan.n_temporary <= n),

@@ -42,7 +42,10 @@ MOST_ITERATIONS = 100
 
 @dataclass(frozen=True)
 class Factors:
-    """Lower triangular factors of K_ZZ and of L^-1 G L^-T + r I, which make a preconditioner."""
+    """Lower triangular factors of K_ZZ and of L^-1 G L^-T + r I, which make a preconditioner.
+
+    That of the equations of most rows is nearly that of all.
+    """
 
     L: Tensor  # (p, p)
     C: Tensor  # (p, p)
@@ -95,6 +98,12 @@ class NormalEquations:
             for d in self._blocks[:i]:
                 self.G[d, c] = self.G[c, d].T
 
+    def include(self, more: NormalEquations) -> None:
+        """Add the sums of other rows; both are complete."""
+        self.G += more.G
+        self.b += more.b
+        self.squares += more.squares
+
     def factors(self, K: Tensor, ridge: float, eps: float) -> Factors | None:
         """Those that `solve` needs, after `complete`; K is K_ZZ, with a rounding error eps.
 
@@ -104,7 +113,7 @@ class NormalEquations:
         return None if L is None else Factors(L, _ridged(self._in_features(L), ridge))
 
     def solve(self, K: Tensor, ridge: float, factors: Factors | None) -> Tensor:
-        """alpha, (p, l), in float64, with the factors of these equations."""
+        """alpha, (p, l), in float64, with the factors of these equations or of most of their rows."""
         if factors is None:
             return self._least_norm(K, ridge)
         forward, back = factors.forward, factors.back

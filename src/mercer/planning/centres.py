@@ -126,12 +126,14 @@ def choose_with_centres(
     solves: bool = False,
     together: Together = Together(),
     most_epochs: int = COUNTED_EPOCHS,
+    n_closing: int = 0,
 ) -> tuple[Plan, LevelledKernel]:
     """Choose s, q, m and eta for p centres, the first of the points, and what is kept in memory.
 
     The points may be a sample of `n_rows`.  `value` is the time of a kernel value, if it is known.
     `solves` allows to solve the equations at once.  `together` says how ranks share out the work.
-    There will be at most `most_epochs`.
+    There will be at most `most_epochs`.  Of the held-out points, `n_closing` are trained on in the end
+    where the equations are solved.
     """
     n, d = n_rows or len(points), points.shape[1]
     feature = 1.0 if resource.rates is None else resource.rates.feature
@@ -144,9 +146,9 @@ def choose_with_centres(
     P = together.devices
     if solves and solves_centres(n, p, n_outputs, counted, feature, COUNTED_EPOCHS, resource, P):
         plan, nothing = direct_centres_plan(kernel, points, n, p, n_outputs, resource, ridge)
-        plan = replace(plan, **of_run)
+        plan = replace(plan, **of_run, n_closing=n_closing)
         if value is not None:
-            seconds = normal_seconds(n, p, value, feature, P)
+            seconds = normal_seconds(n + n_closing, p, value, feature, P)
             plan = _with_seconds(plan, seconds, 1, all_centres_seconds(n, value / P))
         return plan, nothing
     # Estimates need points that are not in the subsample, and all of that are centres.

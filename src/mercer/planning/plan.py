@@ -75,7 +75,7 @@ class Plan:
     ranks: int = 1  # processes that train together
     dealt: bool = False  # each rank holds only the points of its own columns and the subsample
     n_held_out: int = 0
-    n_closing: int = 0  # of them, those that closing epochs train on
+    n_closing: int = 0  # of them, those that are trained on in the end
     n_centers: int | None = None  # p; None where every row is a centre
     n_temporary: int = 0  # rows that may be temporary centres at once
     kept_rows_memory: float = 0.0  # bytes of values of rows with fewer centres, kept like the others
@@ -201,11 +201,11 @@ class Plan:
     @property
     def _data_bytes(self) -> float:
         """The rows in memory."""
+        n = self.n + self.n_closing
         if self.n_centers is not None and not self.data_on_disk:
-            parts = (self.n, self.n_centers, self.d, self.ranks, self._stored_size, self.dealt)
+            parts = (n, self.n_centers, self.d, self.ranks, self._stored_size, self.dealt)
             return centres_data_bytes(*parts)
         common = self.subsample_size if self.dealt else None
-        n = self.n + self.n_closing
         size = data_bytes(n, self.d, self.ranks, self._stored_size, common)
         return 0.0 if self.data_on_disk else size
 
@@ -216,16 +216,16 @@ class Plan:
 
     @property
     def _work_bytes(self) -> float:
+        n = self.n + self.n_closing
         s = self.n if self.direct else self.subsample_size
         if self.n_centers is not None:
             p, w = self.n_centers, self.n_temporary
             rows = panel_rows(torch.device(self.device))
             if self.direct:
-                return self.ranks * normal_bytes(self.n, p, rows, self.n_outputs, self._element_size)
+                return self.ranks * normal_bytes(n, p, rows, self.n_outputs, self._element_size)
             rows = max(self.batch_size, rows)
-            parts = (self.n, p, w, rows, self.n_outputs, s, self._element_size, self.ranks)
+            parts = (n, p, w, rows, self.n_outputs, s, self._element_size, self.ranks)
             return centres_bytes(*parts)
-        n = self.n + self.n_closing
         return self.ranks * work_bytes(n, self.n_outputs, s, self._element_size)
 
     @property

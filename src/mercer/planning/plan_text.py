@@ -53,6 +53,9 @@ def rows(plan: Plan) -> list[tuple[str, str, str]]:
         if plan.n_centers is not None:
             method = "few centres, so their equations are solved at once, in one pass over the rows"
             shown.insert(1, ("centres", f"{plan.n_centers:,}", "of the model"))
+        if plan.n_closing:
+            meaning = "held out to judge the solution, and trained on in the end"
+            shown.insert(1, ("held out", f"{plan.n_closing:,}", meaning))
         shown += [
             ("S_G", in_words(plan.memory), needs),
             ("m*(k)", plain, "largest useful batch of gradient descent, for comparison"),

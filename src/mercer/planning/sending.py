@@ -3,7 +3,7 @@
 For each row, the sums of f and Z; for each projection, what panels added to the values on the centres
 and to the gradient; for each pass over the centres, the sums of f.  At the beginning the centres get
 their Z, and at the end of an epoch some rows are watched.  Equations that are solved at once are sent
-once.  Held-out rows are not counted.
+once, and again for rows that were held out.  These are not counted otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def sent_with_centres(plan: Plan) -> tuple[float, float]:
     if plan.direct:
         widths = [c.stop - c.start for c in pieces(0, p, GRAM_BLOCK)]
         gram = sum(a * b for i, a in enumerate(widths) for b in widths[: i + 1])
-        return float(N_UNITS * VALUE_BYTES * (gram + p * l)), 0.0
+        times = 2 if plan.n_closing else 1
+        return float(times * N_UNITS * VALUE_BYTES * (gram + p * l)), 0.0
     device = torch.device(plan.device)
     rows = rows_with_centres(p, device)
     schedule = make_schedule(plan.n, 0, plan.batch_size, rows, triangular=False)

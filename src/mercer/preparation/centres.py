@@ -81,7 +81,8 @@ def problem_with_centres(
 ) -> Problem:
     """The plan for p centres: the user's own, or the first points."""
     data, chosen, kernel, y = prepared.data, prepared.chosen, prepared.kernel, prepared.y
-    centres, known = points[:p], points[: max(p + FRESH_POINTS, SPECTRUM_POINTS)]
+    centres = points[:p]
+    known = points[: min(prepared.n, max(p + FRESH_POINTS, SPECTRUM_POINTS))]
     if data.centers is not None:
         centres = chosen.inputs.points(data.centers, None, y, as_floats=True)
         known = centres.followed_by(points[:FRESH_POINTS])
@@ -103,9 +104,11 @@ def problem_with_centres(
                 solves=_may_solve(prepared),
                 together=together,
                 most_epochs=prepared.settings.limits.max_iter,
+                n_closing=prepared.n_closing,
             )
 
     plan, preconditioner = prepared.ranks.decided(made)
+    points = points.first(plan.n + plan.n_closing) if data.stream is None else points
     machine = KernelMachine(
         kernel, chosen.inputs, centres, y.new_zeros(p, prepared.n_outputs), data.units
     )

@@ -39,7 +39,7 @@ def prepare(
     value = timed_value(prepared, to_train)
     p = n_centres(prepared, value, together)
     if p is not None:
-        return problem_with_centres(prepared, to_train, p, value, together)
+        return problem_with_centres(prepared, points, p, value, together)
 
     plan, preconditioner = ranks.decided(
         lambda: plan_all_rows(prepared, to_train, exchange, points_exchange or 0.0, on_stage)

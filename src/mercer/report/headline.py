@@ -118,18 +118,21 @@ def _held_out(model: Model) -> Headline | None:
     best = best_weights(model)
     if best is None:
         return None
-    m = len(model.dual_coef_) - model.plan_.n  # 0 if the held-out rows were passed separately
-    rows = f"{m:,} rows that were held out" if m else "the held-out rows"
-    sentences = [
-        f"Measured on {rows}, with the weights reached {best.when}.",
-        "The same rows decided when to stop training, so the estimate is slightly optimistic.",
-    ]
-    if model.plan_.n_closing:
+    plan = model.plan_
+    m = plan.n_held_out
+    if plan.direct:
+        sentences = [f"Measured on {m:,} held-out rows."]
+    else:
+        sentences = [
+            f"Measured on {m:,} held-out rows, with the weights reached {best.when}.",
+            "The same rows decided when to stop training, so the estimate is slightly optimistic.",
+        ]
+    if plan.n_closing:
         sentences.append("After that, the model was trained on these rows as well and may be better.")
     if best.score is None:
         return Headline(number(best.loss), f"held-out loss ({name_of_loss(model)})", sentences)
     if is_classifier(model):
-        return Headline(percent(1 - best.score, m or 1000), "error", sentences)
+        return Headline(percent(1 - best.score, m), "error", sentences)
     return Headline(three_decimals(best.score), "R²", sentences)
 
 

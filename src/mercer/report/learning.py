@@ -99,7 +99,10 @@ def in_words(model: Model, data_name: str, target: str) -> Markup:
             f"{stop_reason(model)}."
         )
     best = best_weights(model)
-    if best is not None and plan.n_closing:
+    if solved_directly(model):
+        if plan.n_closing:
+            parts.append(f" Then they were solved again, with the {plan.n_closing:,} held-out rows.")
+    elif best is not None and plan.n_closing:
         parts.append(f" The lowest held-out loss was reached {best.when}. From the weights of then, ")
         parts.append(f"training went on with the {plan.n_closing:,} held-out rows as well.")
     elif best is not None:
@@ -132,7 +135,7 @@ def learning(model: Model) -> Markup:
 def _learning_curve(model: Model) -> Markup:
     epochs, best = model.history_.epochs, best_weights(model)
     title = "Learning curve"
-    if len(epochs) < 2:
+    if len(epochs) < 2 or solved_directly(model):
         return element("div", element("h3", title), element("p", _few_epochs(model)))
     numbers, train, held_out = (
         np.array(model.history_.column(name), dtype=float)  # NaN for None

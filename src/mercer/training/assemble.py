@@ -32,7 +32,7 @@ from mercer.operators.tiled import TiledOperator, panel_rows
 from mercer.operators.to_centres import CentresOperator, rows_with_centres
 from mercer.operators.workers import workers_for
 from mercer.processes.group import Group
-from mercer.training.closing import TrainingAndClosing
+from mercer.training.closing import SolvedAndClosed, TrainingAndClosing
 from mercer.training.delayed import DelayedProjection
 from mercer.training.direct import DirectSolve
 from mercer.training.loop import Training
@@ -183,6 +183,7 @@ def assemble_with_centres(
     start_from: Tensor | None = None,
     loss_unit: float = 1.0,
     group: Group | None = None,
+    n_closing: int = 0,
 ) -> Training:
     """A run with fewer centres than points, the first s of them the subsample, not yet begun.
 
@@ -195,8 +196,11 @@ def assemble_with_centres(
     With a `group`, the columns are shared out over its ranks, or the rows if the step is exact;
     `kept_memory` is that of all ranks, and values are kept as they are.  The points may be dealt to the
     ranks by `dealing_anyhow`.
+
+    With an exact step, the last `n_closing` rows may be those of `held_out`, which are added to the
+    equations once they have judged the solution without them.
     """
-    n, n_outputs = y.shape
+    n, n_outputs = len(y) - n_closing, y.shape[1]
     p, s, device = len(centres), len(preconditioner.V), points.device
     # An exact step needs no values of rows among one another.
     at_once = rows_at_once or (panel_rows(device) if step.exact else rows_with_centres(p, device))
@@ -220,7 +224,7 @@ def assemble_with_centres(
     operator: CentresOperator | ShardedCentres
     if group is not None and deal is not None:
         operator = ShardedCentres(
-            *(kernel, points, centres, n_outputs, deal, dealing_anyhow(n, group, device)),
+            *(kernel, points, centres, n_outputs, deal, dealing_anyhow(n, group, device, n_closing)),
             basis=preconditioner.V,
             rows_at_once=schedule.longest,
         )
@@ -238,10 +242,13 @@ def assemble_with_centres(
         )
     start = y.new_zeros(p, n_outputs) if start_from is None else start_from
     delayed: DelayedProjection | DirectSolve
+    kind = Training
     if step.exact:
         model = ExpansionWithTemporaries(start, 0)
+        closing = schedule.followed_by(n_closing, m, at_once).panels[len(schedule.panels) :]
         equations = _equations(operator, y, sample_weight)
-        delayed = DirectSolve(operator, model, schedule, ridge, equations)
+        delayed = DirectSolve(operator, model, schedule, ridge, equations, closing)
+        kind = SolvedAndClosed if closing else kind
     else:
         square: SquareOperator
         if deal is not None:
@@ -259,7 +266,7 @@ def assemble_with_centres(
             watched = HeldOutPart(points[max(0, n - WATCHED_ROWS) :], y[-WATCHED_ROWS:])
         shown = Validation(to_centres(watched.points), watched.y, watched.score)
         delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown)
-    return Training(
+    return kind(
         operator,
         preconditioner,
         schedule,
@@ -275,13 +282,18 @@ def assemble_with_centres(
 
 def _equations(
     operator: CentresOperator | ShardedCentres, y: Tensor, weight: Tensor | None
-) -> Callable[[], NormalEquations]:
-    """What makes equations to which nothing has been added."""
+) -> Callable[[slice], NormalEquations]:
+    """What makes equations of some rows, to which nothing has been added."""
     p, workers = len(operator.centres), workers_for(y.device)
     if isinstance(operator, CentresOperator):
-        return lambda: NormalEquations(p, y.shape[1], workers, y.device)
+        return lambda _: NormalEquations(p, y.shape[1], workers, y.device)
     rows, diagonal, deal = operator.rows, operator.kernel.diagonal, operator.row_deal
     largest = ROUNDING_ROOM * operator.centres.largest(diagonal)
     if not isinstance(rows, StreamedPoints):  # whose k(x, x) must all be the same
         largest = max(largest, ROUNDING_ROOM * rows.largest(diagonal))
-    return lambda: SharedEquations(p, y, weight, largest, deal.n_blocks, workers, deal.group)
+
+    def made(of: slice) -> NormalEquations:
+        w = None if weight is None else weight[of]
+        return SharedEquations(p, y[of], w, largest, deal.n_blocks, workers, deal.group)
+
+    return made

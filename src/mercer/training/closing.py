@@ -11,6 +11,9 @@ end of training that kept the model from fitting noise.
 It must cost little.  Where all kernel values are kept, an epoch reads them; only those of the new rows
 are evaluated, once.  There may then be as many closing epochs as there were others.  Where values are
 evaluated again in every epoch, closing epochs may be a third of the others.
+
+Where the equations of few centres are solved at once, they are solved again with the new rows, and that
+counts as a closing epoch.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from mercer.method.step import Losses
 from mercer.operators.kept import KeptSquare
 from mercer.operators.refined import Refined
 from mercer.operators.sharded import ShardedSquare
+from mercer.stopwatch import Stopwatch
+from mercer.training.direct import DirectSolve
 from mercer.training.loop import Outcome, Training, Watcher
 from mercer.training.state import ClosingProgress
 
@@ -176,3 +181,39 @@ class TrainingAndClosing(Training):
         """What keeps kernel values."""
         operator = self.operator.kept if isinstance(self.operator, Refined) else self.operator
         return operator if isinstance(operator, (KeptSquare, ShardedSquare)) else None
+
+
+class SolvedAndClosed(Training):
+    """A run that solves the equations of few centres, and again with the rows of its held-out part.
+
+    The operator, the targets and the weights of rows have all rows, those held out last.
+    """
+
+    def _run(self, watcher: Watcher) -> Outcome:
+        state, progress = self.state, self.state.progress
+        if progress.closing is None:
+            outcome = super()._run(watcher)
+            if not outcome.converged:
+                return outcome
+            self._close(outcome.reason)
+            watcher.on_epoch(progress.epochs[-1], self)
+        assert progress.closing is not None
+        return Outcome(
+            self.model.lasting(state.weights),
+            state.history,
+            True,
+            progress.closing.reason,
+            state.best_predictions,
+            progress.best_epoch,
+            self.loss_unit * progress.stopping.best_loss,
+            closed=True,
+        )
+
+    def _close(self, reason: str) -> None:
+        progress, watch = self.state.progress, Stopwatch()
+        assert isinstance(self.delayed, DirectSolve)
+        progress.closing = ClosingProgress(progress.epoch, 1, progress.best_residual, reason)
+        self.delayed.close(self.state, self.y, self.sample_weight)
+        progress.seconds = watch.seconds
+        self._record(progress.step.eta)
+        self._begin_next_epoch(progress.best_residual)

@@ -234,7 +234,8 @@ class Training:
         if reached <= SURELY_LEARNED * self.loss_unit * self.nothing:
             return False
         every = None if len(self.y) == self.schedule.n else slice(0, self.schedule.n)
-        f = self.operator.times(weights, every, every)  # (n, l)
+        columns = every if self.delayed is None else None  # all centres
+        f = self.operator.times(weights, every, columns)  # (n, l)
         squares = (f - self.y[: len(f)]).square()
         if self.sample_weight is not None:
             squares *= self.sample_weight[: len(f)]

@@ -191,6 +191,8 @@ class Problem:
     def without_closing(self) -> Problem:
         """The same where the rows that were held out have not been trained on."""
         plan, machine = replace(self.plan, n_closing=0), self.machine
+        if plan.n_centers is not None:
+            return replace(self, plan=plan)
         centres, alpha = machine.centres.first(plan.n), machine.alpha[: plan.n]
         return replace(self, plan=plan, machine=replace(machine, centres=centres, alpha=alpha))
 
