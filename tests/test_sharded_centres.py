@@ -14,6 +14,7 @@ import mercer
 from mercer.data.dealt_points import DealtPoints
 from mercer.data.points import byte_points
 from mercer.engine import HeldOutPart, Limits, Requests, Resource, Step
+from mercer.method import projection
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import nothing_levelled
 from mercer.method.schedule import make_schedule
@@ -23,10 +24,9 @@ from mercer.operators.deal import Deal
 from mercer.operators.exact_sums import ExactSums
 from mercer.operators.sharded_centres import ShardedCentres
 from mercer.operators.workers import Workers, threads
-from mercer.planning import sending
 from mercer.planning.centres import choose_with_centres
 from mercer.processes.group import Group
-from mercer.training import assemble, delayed
+from mercer.training import delayed
 from mercer.training.assemble import assemble_with_centres, dealing_anyhow
 from mercer.training.stopping import EarlyStopping
 from tests import oracles
@@ -177,7 +177,7 @@ def run_case(case, group, dealt=False):
     """Weights, losses and the reason to stop."""
     with pytest.MonkeyPatch.context() as patched:
         if case in ("passes", "part kept"):  # over the centres, whose K is not factorised
-            patched.setattr(assemble, "MOST_FACTORISED", 0)
+            patched.setattr(projection, "MOST_FACTORISED", 0)
         outcome = a_run(case, group, dealt).run()
     losses = [(e.train_loss, e.validation_loss) for e in outcome.history.epochs]
     return outcome.alpha.numpy(), losses, outcome.reason
@@ -251,8 +251,7 @@ def sent_in_epochs(precision, dealt, passes):
     plan, sent = replace(plan, dealt=dealt, n_temporary=1_200), []
     with pytest.MonkeyPatch.context() as patched:
         if passes:
-            patched.setattr(assemble, "MOST_FACTORISED", 0)
-            patched.setattr(sending, "MOST_FACTORISED", 0)
+            patched.setattr(projection, "MOST_FACTORISED", 0)
             patched.setattr(delayed, "MOST_PASSES", 1)
         for epochs in (1, 2):
             group = group_of_all()

@@ -23,6 +23,7 @@ import math
 import torch
 from torch import Tensor
 
+from mercer.data.rows import widest
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.schedule import Schedule
 from mercer.method.step import Step, descend, safe_weights
@@ -31,10 +32,17 @@ from mercer.operators.base import SquareOperator
 
 # Centres whose kernel matrix is factorised in a second or two.
 MOST_FACTORISED = 3_000
+# For each of its elements, an exact projection reads it and one of two triangles, in float64.
+EXACT_BYTES = 16
 # Rows that are watched at the end of an epoch: their error shows whether steps are too long.
 WATCHED_ROWS = 2_048
 # Jitter of a factorisation, in units of the rounding error of K's spectrum.
 ROUNDINGS = 4.0
+
+
+def is_factorised(p: int, device: torch.device) -> bool:
+    """Whether projections onto p centres are exact."""
+    return p <= MOST_FACTORISED and widest(device) == torch.float64
 
 
 class Projection:
@@ -91,7 +99,9 @@ class Projection:
         """
         if self._factor is not None:
             left = values.double() - self._K @ alpha.double()  # (p, l)
-            alpha += torch.cholesky_solve(left, self._factor).to(alpha)
+            # Of few columns, this takes a tenth of the time of `cholesky_solve`.
+            half = torch.linalg.solve_triangular(self._factor, left, upper=False)
+            alpha += torch.linalg.solve_triangular(self._factor.T, half, upper=True).to(alpha)
             return float(left.square().mean())
         model = Expansion(alpha)
         missing = 0.0

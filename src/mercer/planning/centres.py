@@ -7,7 +7,8 @@ takes
                         and with the R rows of their panel
     n p² / w            kept values read, or evaluated again: a pass over the centres for every w rows
 
-so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.
+so the w that costs least is p sqrt(2 k), k being the time to read a value over that to evaluate it.  An
+exact projection reads more of each value.
 Later epochs read the values of rows with the centres as far as memory lasts.  To predict the time of an
 epoch, one panel is worked on as in training, and the rest is counted.  Several ranks share out the
 columns; the values of a panel's rows among one another are the work of all.
@@ -27,6 +28,7 @@ from mercer.data.points import Points
 from mercer.kernels.base import Kernel
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel
+from mercer.method.projection import EXACT_BYTES, is_factorised
 from mercer.method.schedule import make_schedule
 from mercer.method.step import descend
 from mercer.model.expansion import ExpansionWithTemporaries
@@ -182,10 +184,10 @@ def choose_with_centres(
         element_size=size,
     )
     kept_memory = min(room, kept.wanted)
-    whole = kept_memory >= kept.wanted
-    relative = 1.0
-    if value is not None and resource.rates is not None and whole:
-        stored = value_bytes(kept.code, size)
+    # Of a value in a projection, in units of the time to evaluate it.
+    exact, relative = is_factorised(p, points.device), 1.0
+    if value is not None and resource.rates is not None and (exact or kept_memory >= kept.wanted):
+        stored = EXACT_BYTES if exact else value_bytes(kept.code, size)
         relative = min(1.0, resource.rates.reading(n_outputs, stored) * stored / value)
     # A power of two, so that it does not depend on the noise of a measurement.
     share = 2.0 ** round(math.log2(math.sqrt(2 * relative)))
@@ -214,9 +216,11 @@ def choose_with_centres(
     # No margin: as many epochs are counted on as there usually are.
     if not pays(fresh, write, evaluated / (size * n * p) - read, later, margin=1.0):
         plan, fresh = replace(plan, kept_rows_memory=used_before), 0.0
-    # A pass over the centres takes their steps, and reads all values of K over them.  Ranks send what
-    # panels added to the values and to the gradient, and the sums of the pass.
-    projection = panel.steps * p / panel.rows + relative * p * p * value / P
+    # A pass over the centres takes their steps, and reads all values of K over them; every rank makes an
+    # exact projection.  Ranks send what panels added to the values and to the gradient, and the sums of
+    # the pass.
+    steps, shared = (0.0, 1) if exact else (panel.steps, P)
+    projection = steps * p / panel.rows + relative * p * p * value / shared
     projection += 3 * n_outputs * together.sums * p / panel.rows
     of_panel = panel.all_with(temporary / 2, together) + (n_outputs + q) * together.sums
     epoch = n / panel.rows * max(of_panel, together.points) + n / temporary * projection

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mercer.data.rows import widest
 from mercer.method.normal_equations import GRAM_BLOCK
-from mercer.method.projection import MOST_FACTORISED, WATCHED_ROWS
+from mercer.method.projection import WATCHED_ROWS, is_factorised
 from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.shared_equations import N_UNITS
 from mercer.operators.summation import pieces
@@ -43,7 +42,7 @@ def sent_with_centres(plan: Plan) -> tuple[float, float]:
     Z = float(p * q * (4 if plan.precision == "float32" else 8))
     sums = p * l * plan.sum_bytes
     first = sums + Z + (watched * plan.row_bytes if plan.dealt else 0.0)
-    if p <= MOST_FACTORISED and widest(device) == torch.float64:
+    if is_factorised(p, device):
         return first + epoch, epoch
     of_pass = sums + (0.0 if plan.kept_for_training >= Z else Z)
     # Later epochs have one more pass, for the weights of the gradient.

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.points import Points
-from mercer.data.rows import widest
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.projection import MOST_FACTORISED, WATCHED_ROWS, Projection
+from mercer.method.projection import WATCHED_ROWS, Projection, is_factorised
 from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.shared_equations import SharedEquations
 from mercer.method.step import Step
@@ -256,7 +255,7 @@ def assemble_with_centres(
         else:
             square = tiled = tiled_square(kernel, centres, n_outputs, of_centres, preconditioner.V)
             square = KeptSquare(tiled, kept_memory, kept_as) if kept_memory else tiled
-        exact = p <= MOST_FACTORISED and widest(device) == torch.float64
+        exact = is_factorised(p, device)
         projection = Projection(square, preconditioner, of_centres, step_on_centres, y, exact)
         most = max(schedule.longest, p if n_temporary is None else n_temporary)
         model = ExpansionWithTemporaries(start, most)
