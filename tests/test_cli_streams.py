@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ from sklearn.model_selection import train_test_split
 
 import mercer
 from mercer import Checkpoint
-from mercer.cli import main
+from mercer.cli import main, reading
 from mercer.cli.choices import TestChoice
 from mercer.cli.holdout import rows_to_hold_out
 
@@ -179,6 +180,25 @@ def test_rows_are_held_out_as_by_scikit_learn_in_less_memory():
     found = rows_to_hold_out(y, "regression", TestChoice(None, None, None, 3), None)
     expected = train_test_split(np.arange(12_345), test_size=len(found), random_state=3)[1]
     assert np.array_equal(found, np.sort(expected))
+
+
+def test_targets_that_were_read_before_training_are_not_kept(frame, run, tmp_path, monkeypatch):
+    path, read, alive = written(frame, "parquet", tmp_path), [], []
+    first, fit = reading.targets_only, mercer.KernelRegressor.fit
+
+    def watched(*given):
+        chosen, y = first(*given)
+        read.append(weakref.ref(y))
+        return chosen, y
+
+    def looking(*given, **options):
+        alive.extend(y() is not None for y in read)
+        return fit(*given, **options)
+
+    monkeypatch.setattr(reading, "targets_only", watched)
+    monkeypatch.setattr(mercer.KernelRegressor, "fit", looking)
+    assert run("fit", path, "-o", tmp_path / "model.mercer", *FIXED, *SMALL)[0] == 0
+    assert alive == [False]
 
 
 def test_a_stream_from_a_file_is_resumed_with_the_same_bits(frame, run, tmp_path):

@@ -232,5 +232,5 @@ def read_input(
 
 
 def _labels(y: Array, columns: Columns) -> Array:
-    """The classes that occur, if these are labels."""
-    return np.unique(y) if columns.task == "classification" else y[:0]
+    """The classes that occur, if these are labels; an array of its own, which keeps no targets."""
+    return np.unique(y) if columns.task == "classification" else np.zeros(0)

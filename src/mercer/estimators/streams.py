@@ -140,8 +140,10 @@ def streamed_data(
     known: FirstPass, targets: Targets, y: Array, weight: Array | None, fraction: float
 ) -> StreamData:
     """`fraction` of the sample is held out.  `y` and `weight` are those of all rows, as used."""
-    counts = np.ones(len(known.numbers), bool) if weight is None else weight[known.numbers] > 0
-    numbers, X = known.numbers[counts], known.X[counts]
+    numbers, X = known.numbers, known.X
+    if weight is not None and not weight[numbers].all():
+        counts = weight[numbers] > 0
+        numbers, X = numbers[counts], X[counts]
     size = min(MOST_HELD_OUT, int(fraction * len(X)))
     sampled, held_out = numbers[size:], numbers[:size]
     left_out = np.concatenate([held_out, known.chunks.left_out])
