@@ -22,7 +22,7 @@ from mercer.operators.tiled import TiledOperator
 from mercer.operators.to_centres import CentresOperator
 from mercer.planning.centres import auto_centres, choose_with_centres, value_seconds
 from mercer.planning.resource import Rates
-from mercer.training.assemble import HeldOutPart, assemble_with_centres
+from mercer.training.assemble import WatchedPart, assemble_with_centres
 from mercer.training.stopping import EarlyStopping
 from tests import oracles
 
@@ -417,7 +417,7 @@ def test_weights_that_run_away_within_an_epoch_are_given_up_for_the_best_and_sho
         *(kernel, rows, points[:150], targets, plan.step, plan.step_on_centres, levelled),
         Limits(2, 0.0, 10**6, 0.0),
         ridge=1.0,
-        watched=HeldOutPart(points[-300:], targets[-300:]) if as_stream else None,
+        watched=WatchedPart(points[-300:], targets[-300:]) if as_stream else None,
     )
     training.run()
     state, alpha = training.state, training.model.weights[:150]
@@ -538,7 +538,7 @@ def test_a_stream_trains_as_the_same_rows_in_memory_would():
             levelled,
             Limits(2, 0.0, 10, 0.0),
             ridge=1.0,
-            watched=HeldOutPart(points[-500:], torch.from_numpy(y[order[-500:]])),
+            watched=WatchedPart(points[-500:], torch.from_numpy(y[order[-500:]])),
         )
         training.schedule = replace(training.schedule, shuffled=False)
         found.append(training.run().alpha)

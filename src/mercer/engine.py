@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,9 +41,9 @@ from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
 from mercer.files.origin import Origin
 from mercer.kernels.base import Kernel
+from mercer.method.conjugate import sampled_rows
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
-from mercer.method.projection import WATCHED_ROWS
 from mercer.method.step import Step
 from mercer.model.machine import KernelMachine
 from mercer.operators.pool import release_memory
@@ -58,7 +59,7 @@ from mercer.preparation.rows import check_range
 from mercer.preparation.settings import Settings, measured_resource
 from mercer.processes.group import Group
 from mercer.selection.setting import SettingRequest
-from mercer.training.assemble import HeldOutPart, assemble, assemble_with_centres
+from mercer.training.assemble import HeldOutPart, WatchedPart, assemble, assemble_with_centres
 from mercer.training.baselines import original_preconditioner, sgd_step, train_original, train_sgd
 from mercer.training.coarseness import kernel_rounding
 from mercer.training.events.agreement import Agreement
@@ -357,10 +358,15 @@ def _training(
     if plan.n_centers is not None:
         watched = None
         if data.stream is not None:
-            few = data.rows[-WATCHED_ROWS:]
+            p = 0 if data.centers is not None else plan.n_weighted
+            few = np.concatenate([data.rows[part] for part in sampled_rows(plan.n, p, len(data.rows))])
             floats = not machine.centres.is_bytes
             sample = machine.inputs.points(data.X, few, y, as_floats=floats)
-            watched = HeldOutPart(sample, units.encode(data.Y[few], y))
+            of_few = None
+            if weight is not None:
+                assert data.sample_weight is not None
+                of_few = torch.from_numpy(data.sample_weight[few]).to(y)[:, None] / largest  # (w, 1)
+            watched = WatchedPart(sample, units.encode(data.Y[few], y), of_few)
         assert problem.points is not None
         assert isinstance(machine.centres, Points)
         return assemble_with_centres(

@@ -34,8 +34,6 @@ from mercer.operators.base import SquareOperator
 MOST_FACTORISED = 3_000
 # For each of its elements, an exact projection reads it and one of two triangles, in float64.
 EXACT_BYTES = 16
-# Rows that are watched at the end of an epoch: their error shows whether steps are too long.
-WATCHED_ROWS = 2_048
 # Jitter of a factorisation, in units of the rounding error of K's spectrum.
 ROUNDINGS = 4.0
 

@@ -125,10 +125,11 @@ def centres_bytes(
 ) -> float:
     """The same of a run with p centres and some temporary ones, on all ranks.
 
-    Rows have targets, residuals and a weight; a panel's values with all centres are kept for a while,
-    by each rank those of its own centres.  Sums over rows are in float64.
+    Rows have targets, residuals, those that two earlier epochs began with, and a weight.  A panel's
+    values with all centres are kept for a while, by each rank those of its own centres.  Sums over rows
+    are in float64.
     """
-    per_row, per_center, sums = 2 * n_outputs + 1, 8 * n_outputs + 4, 7 * n_outputs
+    per_row, per_center, sums = 4 * n_outputs + 1, 12 * n_outputs + 4, 19 * n_outputs
     numbers = n * per_row + (p + temporary) * per_center + 5 * s * s + WORKSPACE_NUMBERS
     return float(element_size * (ranks * numbers + p * panel) + VALUE_BYTES * ranks * p * sums)
 

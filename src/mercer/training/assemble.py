@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,10 @@ from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.points import Points
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
+from mercer.method.conjugate import sampled_rows
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import Preconditioner
-from mercer.method.projection import WATCHED_ROWS, Projection, is_factorised
+from mercer.method.projection import Projection, is_factorised
 from mercer.method.schedule import Schedule, make_schedule
 from mercer.method.shared_equations import SharedEquations
 from mercer.method.step import Step
@@ -46,6 +48,15 @@ class HeldOutPart:
     points: Points
     y: Tensor  # (n_val, l)
     score: Callable[[Tensor], float] = lambda predictions: float("nan")
+
+
+@dataclass(frozen=True)
+class WatchedPart:
+    """A sample of the points that are trained on, with their targets and weights."""
+
+    points: Points
+    y: Tensor  # (w, l)
+    weight: Tensor | None = None  # (w, 1)
 
 
 def tiled_square(
@@ -177,7 +188,7 @@ def assemble_with_centres(
     kept_rows_memory: float = 0.0,
     rows_at_once: int | None = None,
     held_out: HeldOutPart | None = None,
-    watched: HeldOutPart | None = None,
+    watched: WatchedPart | None = None,
     sample_weight: Tensor | None = None,
     start_from: Tensor | None = None,
     loss_unit: float = 1.0,
@@ -189,9 +200,9 @@ def assemble_with_centres(
     `ridge` is that of the whole problem; the step has none.  There are at most `n_temporary` temporary
     centres, by default as many as centres, but at least a panel of them.  `kept_memory` is for values of
     K over the centres and between held-out points and centres, `kept_rows_memory` for those of rows with
-    the centres, without a group.  Points of a stream are visited in
-    their own order, and need rows to be `watched`, a sample that is in memory; by default these are the
-    last of the points.  With an exact step, the equations are solved at once, and nothing is levelled.
+    the centres, without a group.  Points of a stream are visited in their own order, and need rows to be
+    `watched`, a sample that is in memory.  With an exact step, the equations are solved at once, and
+    nothing is levelled.
     With a `group`, the columns are shared out over its ranks, or the rows if the step is exact;
     `kept_memory` is that of all ranks, and values are kept as they are.  The points may be dealt to the
     ranks by `dealing_anyhow`.
@@ -262,9 +273,9 @@ def assemble_with_centres(
         if watched is None:
             if isinstance(points, StreamedPoints):
                 raise ValueError("Points of a stream need a sample that is watched.")
-            watched = HeldOutPart(points[max(0, n - WATCHED_ROWS) :], y[-WATCHED_ROWS:])
-        shown = Validation(to_centres(watched.points), watched.y, watched.score)
-        delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown)
+            watched = _watched(points, y, sample_weight, sampled_rows(n, p))
+        shown = Validation(to_centres(watched.points), watched.y, lambda f: math.nan)
+        delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown, watched.weight)
     return kind(
         operator,
         preconditioner,
@@ -277,6 +288,16 @@ def assemble_with_centres(
         loss_unit=loss_unit,
         delayed=delayed,
     )
+
+
+def _watched(points: AnyPoints, y: Tensor, weight: Tensor | None, parts: Sequence[slice]) -> WatchedPart:
+    """Parts of the rows, which are few."""
+    first, *others = (points[rows] for rows in parts if rows.stop > rows.start)
+    for more in others:
+        first = first.followed_by(more)
+    if weight is not None:
+        weight = torch.cat([weight[rows] for rows in parts])  # (w, 1)
+    return WatchedPart(first, torch.cat([y[rows] for rows in parts]), weight)
 
 
 def _equations(

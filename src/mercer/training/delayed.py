@@ -19,15 +19,20 @@ columns of a product that is computed anyway.
 
 In the first epoch there is nothing to remember, and its weights are noisy.  They are averaged over the
 second half of it.  Later steps are at most half as long.
+
+At the end of an epoch, its weights are combined with those of the two before (`method/conjugate.py`).
+Values, residuals and H are linear in them, and combined in the same way.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from mercer.method.conjugate import N_EARLIER, Reached, coefficients, combine_
 from mercer.method.projection import Projection
 from mercer.method.schedule import Schedule, Visit
 from mercer.model.expansion import ExpansionWithTemporaries
@@ -66,13 +71,16 @@ class DelayedProjection:
         schedule: Schedule,
         ridge: float,
         watched: Validation,
+        watched_weight: Tensor | None = None,
     ) -> None:
+        """`watched` are a sample of the rows, and `watched_weight`, (w, 1), their weights."""
         self.operator = operator
         self.projection = projection
         self.model = model
         self.schedule = schedule
         self.ridge = ridge
-        self.watched = watched  # rows that show whether steps are too long
+        self.watched = watched
+        self.watched_weight = watched_weight
         self.most = len(model.weights) - model.p  # temporary centres
         # (p, 2 l)  what panels add to the values and to the gradient, since the last projection
         self._pending = torch.zeros_like(model.weights[: model.p].repeat(1, 2), dtype=torch.float64)
@@ -93,8 +101,9 @@ class DelayedProjection:
         if bool(alpha.any()):
             values = torch.cat([self.projection.product(panel.rows, alpha) for panel in panels])
         best = None if state.remembered is None else state.remembered.best
-        state.remembered = Remembered.nothing(values, alpha if best is None else best, self.schedule.n)
-        state.progress.remembers, state.progress.averaged = False, 0
+        best = alpha if best is None else best
+        state.remembered = Remembered.nothing(values, best, self.schedule.n, len(self.watched.y))
+        state.progress.remembers, state.progress.averaged, state.progress.n_earlier = False, 0, 0
 
     def resume(self, state: State) -> None:
         """Go on from an interrupted run, whose weights the model has: checkpoints follow projections."""
@@ -186,22 +195,55 @@ class DelayedProjection:
         known.gradient += known.change
         step = self.projection.levelled(known.gradient.to(alpha) + self.ridge * known.values)  # (p, l)
         size = float(step.square().mean())
-        error = self.watched.loss(self.watched.operator.times(alpha))
-        progress.error_now = error
-        if error < progress.lowest:
-            known.best.copy_(alpha)
-            progress.lowest = error
-        if error > RUNAWAY * progress.lowest:
+        f = self.watched.operator.times(alpha)  # (w, l)
+        if self.watched.loss(f) > RUNAWAY * progress.lowest:
             alpha.copy_(known.best)
             progress.error_now = progress.lowest
             _shorten(state, RUNAWAY_STEP)
             self.begin(state)
             return
+        changed = self._combine(state, f)
+        progress.error_now = error = self.watched.loss(f)
+        if error < progress.lowest:
+            known.best.copy_(alpha)
+            progress.lowest = error
         if not progress.remembers:
             _shorten(state, LATER_STEP * float(state.safe.min()))
         elif size > progress.gradient and progress.residual > progress.last_residual:
             _shorten(state, 0.5)
-        progress.gradient, progress.last_residual, progress.remembers = size, progress.residual, True
+        # What follows weights that were combined is not comparable with what led to them.
+        progress.gradient = math.inf if changed else size
+        progress.last_residual, progress.remembers = progress.residual, True
+
+    def _combine(self, state: State, f: Tensor) -> bool:
+        """Combine all that is linear in the weights with the same of earlier epochs; f, (w, l), too.
+
+        Returns whether that changed anything.
+        """
+        changed = False
+        known, alpha, k = _known(state), self._alpha, state.progress.n_earlier
+        pairs = [
+            (f, known.earlier_f),
+            (alpha, known.earlier_weights),
+            (known.values, known.earlier_values),
+            (known.residuals, known.earlier_residuals),
+            (known.gradient, known.earlier_gradients),
+        ]
+        if k:
+            last = Reached(f, alpha, known.values)
+            before = [Reached(*(earlier[j] for _, earlier in pairs[:3])) for j in range(k)]
+            scale = self.schedule.n / len(f)
+            found = coefficients(last, before, self.watched.y, self.watched_weight, scale, self.ridge)
+            changed = any(bool(c.any()) for c in found)
+        if changed:
+            for now, earlier in pairs:
+                combine_(now, [earlier[j] for j in range(k)], found)
+            self._clear()
+        for now, earlier in pairs:
+            earlier[1:].copy_(earlier[:-1].clone())
+            earlier[0].copy_(now)
+        state.progress.n_earlier = min(k + 1, N_EARLIER)
+        return changed
 
     def verdict(self, stalled: bool) -> str:
         """Why training is done, if it is: residuals of rows that are no centres do not vanish."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.files.records import from_data, to_data
+from mercer.method.conjugate import N_EARLIER
 from mercer.method.step import Step
 from mercer.operators.summation import by_output
 from mercer.training.history import Epoch, History
@@ -60,6 +61,7 @@ class Progress:
     error_now: float = 0.0  # at the end of that epoch, on some rows
     lowest: float = math.inf  # of these
     remembers: bool = False  # the residuals of a whole epoch are known
+    n_earlier: int = 0  # epochs whose beginnings are remembered
     closing: ClosingProgress | None = None  # where held-out rows are trained on
     version: int = STATE_VERSION
 
@@ -76,16 +78,35 @@ class Remembered:
     weight_sum: Tensor  # (p, l)  of weights after projections, to be averaged, likewise
     value_sum: Tensor  # (p, l)  and of F
     best: Tensor  # (p, l)  weights at the end of the epoch with the lowest error
+    # What the last epochs began with, the latest first; see conjugate.py.
+    earlier_weights: Tensor  # (k, p, l)
+    earlier_values: Tensor  # (k, p, l)
+    earlier_residuals: Tensor  # (k, n, l)
+    earlier_gradients: Tensor  # (k, p, l)  in float64
+    earlier_f: Tensor  # (k, w, l)  the function on w rows
 
     @classmethod
-    def nothing(cls, values: Tensor, best: Tensor, n: int) -> Remembered:
+    def nothing(cls, values: Tensor, best: Tensor, n: int, n_watched: int) -> Remembered:
         """At the start of a run on n rows; `values`, (p, l), are those of its weights on the centres."""
         gradient, change, weight_sum, value_sum = (
             torch.zeros_like(values, dtype=torch.float64) for _ in range(4)
         )
-        residuals = values.new_zeros(n, values.shape[1])
-        sums = (gradient, change, weight_sum, value_sum)
-        return cls(values, values.clone(), residuals, *sums, best.clone())
+        (p, l), k = values.shape, N_EARLIER
+        return cls(
+            values=values,
+            started=values.clone(),
+            residuals=values.new_zeros(n, l),
+            gradient=gradient,
+            change=change,
+            weight_sum=weight_sum,
+            value_sum=value_sum,
+            best=best.clone(),
+            earlier_weights=values.new_zeros(k, p, l),
+            earlier_values=values.new_zeros(k, p, l),
+            earlier_residuals=values.new_zeros(k, n, l),
+            earlier_gradients=gradient.new_zeros(k, p, l),
+            earlier_f=values.new_zeros(k, n_watched, l),
+        )
 
 
 @dataclass
