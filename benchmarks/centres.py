@@ -206,7 +206,7 @@ def table(
     ]
     first, later = model.plan_.first_epoch_seconds, model.plan_.later_epoch_seconds
     if first is not None and later is not None:
-        predicted = first + (len(model.history_) - 1) * later
+        predicted = first if model.plan_.direct else first + (len(model.history_) - 1) * later
         found.append(
             Row(f"{label}: predicted ÷ measured", predicted / trained, note=f"first {first:.0f} s")
         )
@@ -241,7 +241,8 @@ def table(
         if solved.alpha is not None:
             exact = judged(solved.alpha)
             told("Nyström + ridge", exact, solved.seconds)
-            found.append(Row(f"{label}: Mercer's error ÷ Nyström's", error / exact, 1.0))
+            note = f"{error:.5f} and {exact:.5f}"
+            found.append(Row(f"{label}: Mercer's error ÷ Nyström's", error / exact, 1.0, note=note))
         else:
             note = f"extrapolated from {solved.timed_rows:,} rows"
             found.append(Row(f"{label}: Nyström + ridge, seconds", solved.seconds, note=note))
