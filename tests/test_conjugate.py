@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from mercer import Laplacian
+from mercer import KernelRegressor, Laplacian
 from mercer.engine import Limits, Requests
 from mercer.method import conjugate
-from mercer.method.conjugate import Reached, coefficients, combine_, sample_size, sampled_rows
+from mercer.method.conjugate import Reached, coefficients, combine_, n_watched, watched_rows
 from mercer.planning.centres import choose_with_centres
 from mercer.training import delayed
 from mercer.training.assemble import assemble_with_centres
@@ -86,12 +86,12 @@ def test_equal_weights_are_no_direction():
     [(1_000, 100, None), (10**6, 20_000, None), (10**6, 5_000, 12_000), (500, 500, None)],
 )
 def test_centres_and_other_rows_have_their_shares_of_the_sample(n, p, at_hand):
-    centres, others = sampled_rows(n, p, at_hand)
+    centres, others = watched_rows(n, p, at_hand)
     rows = range(n if at_hand is None else at_hand)
     chosen = [*rows[centres], *rows[others]]
     assert len(chosen) == len(set(chosen))
     most = len(rows) if p == n else int((len(rows) - p) / (1 - p / n))  # or there are too few others
-    assert len(chosen) == min(sample_size(n), most)
+    assert len(chosen) == min(n_watched(n), most)
     assert sum(i < p for i in chosen) == pytest.approx(len(chosen) * p / n, abs=1)
 
 
@@ -145,3 +145,33 @@ def test_what_is_linear_in_the_weights_is_combined_like_them():
         assert known.earlier_weights[place].any()
         values = torch.from_numpy(K[:400]) @ known.earlier_weights[place]
         torch.testing.assert_close(known.earlier_values[place], values)
+
+
+def test_watched_rows_of_a_stream_have_the_weights_of_its_chunks(monkeypatch):
+    x, y = waves(6_000)
+    weight = np.random.default_rng(3).uniform(0.1, 1.0, len(x))
+    parts = np.split(np.arange(len(x)), 6)
+    made, begun = delayed.DelayedProjection.__init__, []
+
+    def watching(self, *given, **options):
+        made(self, *given, **options)
+        begun.append(self)
+
+    monkeypatch.setattr(delayed.DelayedProjection, "__init__", watching)
+    model = KernelRegressor(
+        kernel="laplacian", bandwidth=3.0, ridge=1.0, scale=False, n_centers=300, batch_size=200,
+        max_iter=30, early_stopping=False, precision="float64", memory_limit="2MB", random_state=0,
+    ).fit([(x[i], y[i, 0], weight[i]) for i in parts])  # fmt: skip
+    [run] = begun
+    mean, targets = np.average(y[:, 0], weights=weight), run.watched.y[:, 0].numpy()
+    scale = float(model.machine_.units.scale[0])
+    rows = [int(np.abs((y[:, 0] - mean) / scale - t).argmin()) for t in targets]
+    assert len(set(rows)) == len(rows) == 2_048
+    np.testing.assert_allclose(run.watched_weight[:, 0], weight[rows] / weight.max())
+    z = x[model._training_rows]
+    K = oracles.laplacian(x, z, 3.0)
+    expected = oracles.projected_solution(
+        K, oracles.laplacian(z, z, 3.0), y - mean, 1.0 / weight.max(), weight / weight.max()
+    )
+    f = K @ expected
+    assert np.linalg.norm(model.predict(x)[:, None] - mean - f) < 0.01 * np.linalg.norm(f)

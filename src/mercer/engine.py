@@ -41,7 +41,7 @@ from mercer.files.checkpoint import Saved, write_checkpoint
 from mercer.files.container import contents_of
 from mercer.files.origin import Origin
 from mercer.kernels.base import Kernel
-from mercer.method.conjugate import sampled_rows
+from mercer.method.conjugate import watched_rows
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel, Preconditioner
 from mercer.method.step import Step
@@ -359,7 +359,7 @@ def _training(
         watched = None
         if data.stream is not None:
             p = 0 if data.centers is not None else plan.n_weighted
-            few = np.concatenate([data.rows[part] for part in sampled_rows(plan.n, p, len(data.rows))])
+            few = np.concatenate([data.rows[part] for part in watched_rows(plan.n, p, len(data.rows))])
             floats = not machine.centres.is_bytes
             sample = machine.inputs.points(data.X, few, y, as_floats=floats)
             of_few = None

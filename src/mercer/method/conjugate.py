@@ -10,8 +10,9 @@ with the lowest objective J(f) = sum_i w_i (f(x_i) - y_i)^2 + r ||f||^2 is a ste
 with an epoch as the preconditioner.  It is found by a line search along u - u_1, and another one along
 u - u_2, made conjugate to the first.  Every output has a and b of its own.
 
-Sums over rows are estimated on a sample of them.  Fitting k numbers to its noise lowers the sum of
-squares by k times their mean, so a direction is taken only where J falls by twice that (Mallows' C_p).
+Sums over rows are estimated on a sample of them, the rows that are watched.  Fitting k numbers to its
+noise lowers the sum of squares by k times their mean, so a direction is taken only where J falls by
+twice that (Mallows' C_p).
 What is linear in the weights can be combined in the same way: values, residuals, gradients.
 """
 
@@ -36,17 +37,18 @@ WORTH_TAKING = 2.0
 FARTHEST = 30.0
 
 
-def sample_size(n: int) -> int:
+def n_watched(n: int) -> int:
+    """Rows of the sample, of n."""
     return min(n, max(FEWEST_WATCHED, min(MOST_WATCHED, n // WATCHED_SHARE)))
 
 
-def sampled_rows(n: int, p: int, at_hand: int | None = None) -> tuple[slice, slice]:
+def watched_rows(n: int, p: int, at_hand: int | None = None) -> tuple[slice, slice]:
     """Rows of the sample: some of the first p, and the last of those `at_hand`, by default all n.
 
     The first p may be the centres, which are fitted better than other rows, so each kind has its share.
     """
     at_hand = n if at_hand is None else at_hand
-    size = min(sample_size(n), at_hand)
+    size = min(n_watched(n), at_hand)
     if p < min(n, at_hand):
         size = min(size, int((at_hand - p) / (1 - p / n)))
         of_centres = min(p, round(size * p / n))

@@ -26,7 +26,7 @@ from typing import Any
 
 from mercer.data.points import Points
 from mercer.kernels.base import Kernel
-from mercer.method.conjugate import sample_size
+from mercer.method.conjugate import n_watched
 from mercer.method.critical_batch import FRESH_POINTS
 from mercer.method.preconditioner import LevelledKernel
 from mercer.method.projection import EXACT_BYTES, is_factorised
@@ -225,7 +225,7 @@ def choose_with_centres(
     projection += 3 * n_outputs * together.sums * p / panel.rows
     of_panel = panel.all_with(temporary / 2, together) + (n_outputs + q) * together.sums
     epoch = n / panel.rows * max(of_panel, together.points) + n / temporary * projection
-    epoch += sample_size(n) * p * value / P  # whose function is evaluated at the end
+    epoch += n_watched(n) * p * value / P  # f on the watched rows, at its end
     saved = plan.kept_rows_share * evaluated - read * plan.kept_rows_memory
     every = all_centres_seconds(n, value / P)
     return _with_seconds(plan, epoch, COUNTED_EPOCHS, every, write * fresh, saved), levelled

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mercer.method.conjugate import sample_size
+from mercer.method.conjugate import n_watched
 from mercer.method.normal_equations import GRAM_BLOCK
 from mercer.method.projection import is_factorised
 from mercer.method.schedule import Schedule, make_schedule
@@ -37,7 +37,7 @@ def sent_with_centres(plan: Plan) -> tuple[float, float]:
     rows = rows_with_centres(p, device)
     schedule = make_schedule(plan.n, 0, plan.batch_size, rows, triangular=False)
     projections = n_projections(schedule, plan.n_temporary)
-    watched = sample_size(plan.n)
+    watched = n_watched(plan.n)
     epoch = plan.n * (l + q) * plan.sum_bytes + projections * 2 * p * l * VALUE_BYTES
     epoch += watched * l * plan.sum_bytes + (plan.n * plan.row_bytes if plan.dealt else 0.0)
     Z = float(p * q * (4 if plan.precision == "float32" else 8))

@@ -14,7 +14,7 @@ from mercer.data.dealt_points import AnyPoints, DealtPoints
 from mercer.data.points import Points
 from mercer.data.streams import StreamedPoints
 from mercer.kernels.base import Kernel
-from mercer.method.conjugate import sampled_rows
+from mercer.method.conjugate import watched_rows
 from mercer.method.normal_equations import NormalEquations
 from mercer.method.preconditioner import Preconditioner
 from mercer.method.projection import Projection, is_factorised
@@ -273,7 +273,7 @@ def assemble_with_centres(
         if watched is None:
             if isinstance(points, StreamedPoints):
                 raise ValueError("Points of a stream need a sample that is watched.")
-            watched = _watched(points, y, sample_weight, sampled_rows(n, p))
+            watched = _watched(points, y, sample_weight, watched_rows(n, p))
         shown = Validation(to_centres(watched.points), watched.y, lambda f: math.nan)
         delayed = DelayedProjection(operator, projection, model, schedule, ridge, shown, watched.weight)
     return kind(
